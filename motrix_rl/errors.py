@@ -1,0 +1,69 @@
+"""The exception family of `motrix_rl`, and the search for what a user may have meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class MotrixError(Exception):
+    """Base of every error that this package raises on purpose. Its message is for a person."""
+
+
+class UsageError(MotrixError):
+    """What was asked for does not exist or cannot work; nothing was started.
+
+    The message is one line that says what is wrong and names the nearest valid thing. The command line
+    prints it without a traceback and ends with exit code 2.
+    """
+
+
+def nearest(name: str, choices: Iterable[str]) -> str | None:
+    """Returns the choice that `name` was most likely meant to be, or None where nothing is close.
+
+    Upper and lower case, and `-` against `_`, do not count as differences. A choice that begins with `name`
+    (or the reverse) is close even where much is missing, so that `cartpole` finds `cartpole-swingup`.
+
+    Args:
+        name: what the user wrote.
+        choices: the valid names.
+
+    Returns:
+        One of `choices`, as it is spelt there. Equal candidates: the first one in `choices`.
+    """
+    wanted = _fold(name)
+    if not wanted:
+        return None
+    best: str | None = None
+    best_score = 0.0
+    for choice in choices:
+        score = _similarity(wanted, _fold(choice))
+        if score > best_score:
+            best, best_score = choice, score
+    # 0.55 keeps two swapped letters in a four-letter word and drops unrelated words of like length.
+    return best if best_score >= 0.55 else None
+
+
+def did_you_mean(name: str, choices: Iterable[str]) -> str:
+    """Returns `"; did you mean 'x'?"`, or `"; valid: a, b, c"` where nothing is close and the list is short."""
+    listed = list(choices)
+    found = nearest(name, listed)
+    if found is not None:
+        return f"; did you mean '{found}'?"
+    if 0 < len(listed) <= 12:
+        return f"; valid: {', '.join(listed)}"
+    return ""
+
+
+def _fold(text: str) -> str:
+    return text.strip().lower().replace("-", "_")
+
+
+def _similarity(wanted: str, choice: str) -> float:
+    if wanted == choice:
+        return 2.0
+    ratio = difflib.SequenceMatcher(None, wanted, choice, autojunk=False).ratio()
+    shorter = min(len(wanted), len(choice))
+    if shorter >= 3 and (choice.startswith(wanted) or wanted.startswith(choice)):
+        ratio = max(ratio, 0.8)
+    return ratio
