@@ -1,0 +1,1 @@
+"""Running statistics of observations and returns."""
