@@ -83,10 +83,16 @@ class RunDirectory:
             run._refuse_if_taken()
             _make(run.path, exist_ok=True)
         else:
-            run = cls(_make_new(Path(root).expanduser() / safe_name(task) / f"{safe_name(backend)}.{safe_name(algo)}"))
+            run = cls(
+                _make_new(
+                    Path(root).expanduser() / safe_name(task) / f"{safe_name(backend)}.{safe_name(algo)}"
+                )
+            )
         for folder in (run.logs, run.async_errors, run.checkpoints):
             _make(folder, exist_ok=True)
-        run.record.update({"format": 1, "run_id": run.path.name, "task": task, "backend": backend, "algo": algo})
+        run.record.update(
+            {"format": 1, "run_id": run.path.name, "task": task, "backend": backend, "algo": algo}
+        )
         return run
 
     @classmethod

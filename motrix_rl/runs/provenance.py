@@ -11,7 +11,17 @@ from typing import Any
 
 import motrix_rl
 
-PACKAGES = ("motrix_rl", "torch", "mujoco", "gymnasium", "numpy", "pydantic", "omegaconf", "rich", "tensorboard")
+PACKAGES = (
+    "motrix_rl",
+    "torch",
+    "mujoco",
+    "gymnasium",
+    "numpy",
+    "pydantic",
+    "omegaconf",
+    "rich",
+    "tensorboard",
+)
 GIT_TIMEOUT_S = 5.0
 
 

@@ -1,0 +1,11 @@
+"""What can go wrong with a checkpoint."""
+
+from motrix_rl.errors import MotrixError
+
+
+class CheckpointError(MotrixError):
+    """A checkpoint cannot be used: damaged, edited, foreign or of an unknown format. The reason is in the text."""
+
+
+class CheckpointSaveError(MotrixError):
+    """The disk refused a checkpoint. Nothing half-written stays, older checkpoints are untouched; a run goes on."""
