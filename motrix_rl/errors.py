@@ -60,10 +60,27 @@ def _fold(text: str) -> str:
 
 
 def _similarity(wanted: str, choice: str) -> float:
+    """Returns how alike two folded names are: 2 equal, 1 - edits/length, with credit for parts and order."""
     if wanted == choice:
         return 2.0
-    ratio = difflib.SequenceMatcher(None, wanted, choice, autojunk=False).ratio()
-    shorter = min(len(wanted), len(choice))
-    if shorter >= 3 and (choice.startswith(wanted) or wanted.startswith(choice)):
-        ratio = max(ratio, 0.8)
-    return ratio
+    score = 1.0 - _edits(wanted, choice) / max(len(wanted), len(choice))
+    shorter, longer = sorted((wanted, choice), key=len)
+    if len(shorter) >= 3 and shorter in longer:
+        score = max(score, 0.6 + 0.2 * len(shorter) / len(longer))
+    # Words in another order (`swingup_cartpole`) have many edits and long common blocks.
+    blocks = difflib.SequenceMatcher(None, wanted, choice, autojunk=False).ratio()
+    return max(score, 0.8 * blocks)
+
+
+def _edits(first: str, second: str) -> int:
+    """Returns the optimal string alignment distance: insert, delete, replace, swap two neighbours."""
+    before: list[int] = []
+    row = list(range(len(second) + 1))
+    for i, left in enumerate(first, start=1):
+        before, previous, row = row, before, [i]
+        for j, right in enumerate(second, start=1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (left != right))
+            if i > 1 and j > 1 and left == second[j - 2] and first[i - 2] == right:
+                cost = min(cost, previous[j - 2] + 1)
+            row.append(cost)
+    return row[-1]
