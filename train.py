@@ -2,8 +2,8 @@
 
 import sys
 
-from motrix_rl.cli.main import run_verb
-
 if __name__ == "__main__":
-    # Workers are spawned, and import this file again under another name: everything stays behind this guard.
+    # Workers are spawned and load this file again under another name, so it does nothing outside this guard.
+    from motrix_rl.cli.main import run_verb
+
     sys.exit(run_verb("train", sys.argv[1:], program="train.py"))

@@ -1,0 +1,1 @@
+"""The front door: `motrix-rl` and `train.py`."""

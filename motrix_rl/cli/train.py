@@ -1,0 +1,30 @@
+"""`motrix-rl train` and `train.py`: from the command line to a running training."""
+
+from __future__ import annotations
+
+import sys
+
+from motrix_rl.config import dump_config, load_config
+
+FLAGS = ("--help", "--print-config")
+
+
+def main(words: list[str], program: str) -> int:
+    """Validates everything, then hands over to the supervisor.
+
+    Returns:
+        The run's exit code: 0 finished or stopped on request, 1 failed.
+    """
+    if "-h" in words or "--help" in words:
+        from motrix_rl.cli.help import train_help
+
+        print(train_help([word for word in words if not word.startswith("-")], program))
+        return 0
+    config = load_config([word for word in words if word != "--print-config"], FLAGS)
+    if "--print-config" in words:
+        sys.stdout.write(dump_config(config))
+        return 0
+    # Only now: the supervisor's floor is heavy, and a mistake above is answered without it.
+    from workers.supervisor import run_training
+
+    return run_training(config)
