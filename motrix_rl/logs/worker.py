@@ -1,0 +1,108 @@
+"""Worker side: everything Python says goes to the worker's log file; what native code says goes through fd 1 and 2."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import signal
+import sys
+import threading
+import types
+from pathlib import Path
+
+from motrix_rl.logs.lines import format_lines
+
+# Sent to a worker, it writes the stacks of all its threads to its log (through fd 2) and goes on.
+STACK_SIGNAL = signal.SIGUSR1
+
+
+class AppendHandler(logging.Handler):
+    """Writes each record by one `write` to a file opened for appending.
+
+    The supervisor appends to the same file what the worker's pipes carry. Appends of whole lines by one system
+    call do not mix, nothing is buffered that a kill could lose, and no lock is shared between processes.
+    """
+
+    def __init__(self, worker: str, path: str | os.PathLike[str]) -> None:
+        super().__init__()
+        self._worker = worker
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes one record; a full disk loses it and disturbs nobody."""
+        try:
+            text = record.getMessage()
+        except (TypeError, ValueError) as error:
+            text = f"{record.msg!r} {record.args!r} (cannot be formatted: {error})"
+        if record.exc_info and record.exc_info[0] is not None:
+            text += "\n" + logging.Formatter().formatException(record.exc_info).rstrip()
+        if record.stack_info:
+            text += "\n" + record.stack_info
+        line = format_lines(self._worker, record.levelno, text, record.created)
+        try:
+            os.write(self._fd, line.encode(errors="backslashreplace"))
+        except OSError:
+            return
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        super().close()
+
+
+def setup_worker_logging(
+    name: str, path: str | os.PathLike[str], level: int | str = logging.INFO
+) -> AppendHandler:
+    """Makes the log file of a worker the place for all it says. Called first thing in the worker.
+
+    Python logging goes to the file; `warnings` are logged; uncaught exceptions of any thread are logged with
+    their traceback; fatal signals (segmentation fault, abort) write all stacks to fd 2, which the supervisor
+    reads into the same file; `STACK_SIGNAL` writes them on demand.
+
+    Args:
+        name: The worker, as in the log file's name.
+        path: Its log file; the folder is made if missing.
+        level: Level of the root logger.
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    handler = AppendHandler(name, path)
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level.upper() if isinstance(level, str) else level)
+    logging.captureWarnings(True)
+    faulthandler.enable(file=2, all_threads=True)
+    if threading.current_thread() is threading.main_thread():
+        faulthandler.register(STACK_SIGNAL, file=2, all_threads=True, chain=False)
+    _catch_exceptions(logging.getLogger(name))
+    return handler
+
+
+def _catch_exceptions(logger: logging.Logger) -> None:
+    def of_main(kind: type[BaseException], value: BaseException, trace: types.TracebackType | None) -> None:
+        logger.critical("uncaught exception", exc_info=(kind, value, trace))
+
+    def of_thread(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is not None:
+            thread = args.thread.name if args.thread else "?"
+            logger.critical(
+                "uncaught exception in thread %s",
+                thread,
+                exc_info=(args.exc_type, args.exc_value, args.exc_traceback),
+            )
+
+    def unraisable(args: sys.UnraisableHookArgs) -> None:
+        if args.exc_value is not None:
+            info = (args.exc_type, args.exc_value, args.exc_traceback)
+            logger.error("%s: %r", args.err_msg or "exception ignored in", args.object, exc_info=info)
+
+    sys.excepthook = of_main
+    threading.excepthook = of_thread
+    sys.unraisablehook = unraisable

@@ -1,0 +1,130 @@
+"""Writing the record of a run: one JSON line an interval, and the same figures for TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import numbers
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from motrix_rl.metrics.tensorboard import EventFile
+
+logger = logging.getLogger(__name__)
+
+
+class MetricsWriter:
+    """Appends to `metrics.jsonl`. One writer: the process that owns the run.
+
+    A disk that refuses is reported once and ends nothing: the run is worth more than its record.
+
+    Args:
+        path: The file; appended to when it is there (resume).
+        tensorboard_dir: Directory for event files; None for none.
+        step_key: Field that is TensorBoard's horizontal axis.
+        on_error: Called with one line, once for each of the two outputs.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        tensorboard_dir: str | os.PathLike[str] | None = None,
+        *,
+        step_key: str = "env_steps",
+        on_error: Callable[[str], None] = logger.warning,
+    ) -> None:
+        self.path = Path(path)
+        self._step_key = step_key
+        self._on_error = on_error
+        self._fd: int | None = None
+        self._failed = False
+        self._torn = False
+        self._count = 0
+        self._events = None if tensorboard_dir is None else EventFile(Path(tensorboard_dir), on_error)
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Appends one record.
+
+        Args:
+            record: Plain data, nested as you like; NumPy scalars are taken as numbers, NaN and infinities as null.
+                `time` (Unix seconds) is added where it is missing. TensorBoard gets the numbers, nested names
+                joined by `/`.
+
+        Raises:
+            TypeError: Something in it is no plain data.
+        """
+        data = {"time": round(time.time(), 3), **{str(key): _plain(value) for key, value in record.items()}}
+        self._append(
+            (json.dumps(data, allow_nan=False, ensure_ascii=False) + "\n").encode(errors="backslashreplace")
+        )
+        if self._events is not None:
+            step = data.get(self._step_key)
+            self._events.add(
+                float(data["time"]),
+                int(step) if isinstance(step, (int, float)) else self._count,
+                _scalars(data),
+            )
+        self._count += 1
+
+    def close(self) -> None:
+        """Closes both outputs."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+        if self._events is not None:
+            self._events.close()
+
+    def _append(self, line: bytes) -> None:
+        try:
+            if self._fd is None:
+                self._fd = self._open()
+            # After a line that was cut short, the next one starts on a line of its own.
+            data = b"\n" + line if self._torn else line
+            written = os.write(self._fd, data)
+            self._torn = written < len(data)
+            if self._torn:
+                raise OSError(28, os.strerror(28))
+        except OSError as error:
+            if not self._failed:
+                self._failed = True
+                self._on_error(f"metrics are not recorded: {self.path}: {error.strerror or error}")
+
+    def _open(self) -> int:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        size = os.fstat(fd).st_size
+        self._torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+        return fd
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        number = float(value)
+        return number if math.isfinite(number) else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # a NumPy scalar or 0-d array
+        return _plain(value.item())
+    raise TypeError(f"a metric cannot be a {type(value).__name__}")
+
+
+def _scalars(data: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    found: dict[str, float] = {}
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            found.update(_scalars(value, f"{prefix}{key}/"))
+        elif isinstance(value, (int, float)) and not isinstance(value, bool) and (prefix or key != "time"):
+            found[prefix + key] = float(value)
+    return found
