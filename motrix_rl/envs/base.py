@@ -24,6 +24,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from motrix_rl.envs.options import EnvOptions
 from motrix_rl.envs.spec import EnvSpec
 from motrix_rl.errors import MotrixError
 
@@ -34,7 +35,7 @@ WorldIds = NDArray[np.int32]
 logger = logging.getLogger(__name__)
 
 
-class EnvironmentFault(MotrixError):
+class WorldError(MotrixError):
     """An environment raised, or cannot even be reset; its own exception is the cause (`__cause__`).
 
     Attributes:
@@ -103,9 +104,8 @@ class BatchEnv(VectorEnv, ABC):
         nonfinite_count: transitions cut so far because a number was not finite.
     """
 
-    Options: ClassVar[type[Any] | None] = None
+    Options: ClassVar[type[EnvOptions]] = EnvOptions
     backend: ClassVar[str] = "python"
-    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}
 
     def __init__(self, env_spec: EnvSpec, num_envs: int, *, first_world: int = 0) -> None:
         """Sets up spaces and counters.
@@ -115,6 +115,7 @@ class BatchEnv(VectorEnv, ABC):
         """
         if num_envs < 1:
             raise ValueError(f"num_envs must be at least 1, got {num_envs}")
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.env_spec = env_spec
         self.num_envs = num_envs
         self.first_world = first_world
@@ -157,7 +158,7 @@ class BatchEnv(VectorEnv, ABC):
             critic_obs: [E, C] float32, needed where the task has an observation for the critic.
 
         Raises:
-            EnvironmentFault: an environment raised, or its first observation is not finite.
+            WorldError: an environment raised, or its first observation is not finite.
         """
         if seed is not None:
             self._seed_worlds(seed)
@@ -176,7 +177,7 @@ class BatchEnv(VectorEnv, ABC):
             Number of episodes that ended, the rows of `final_index` and `final_obs` that are valid.
 
         Raises:
-            EnvironmentFault: an environment raised.
+            WorldError: an environment raised.
         """
         out.cut[:] = 0
         # A diverging world overflows on its way; it is found below, so numpy need not say it too.
@@ -238,7 +239,7 @@ class BatchEnv(VectorEnv, ABC):
         for array in (obs, critic_obs):
             if array is not None and not np.isfinite(array[worlds]).all():
                 rows = worlds[~np.isfinite(array[worlds]).all(axis=1)]
-                raise EnvironmentFault(
+                raise WorldError(
                     self.first_world + int(rows[0]), "its first observation after a reset is not finite"
                 )
 

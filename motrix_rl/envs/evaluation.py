@@ -70,7 +70,7 @@ def evaluate(
 
     Raises:
         ValueError: `episodes` is below 1.
-        EnvironmentFault: an environment raised.
+        WorldError: an environment raised.
     """
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")

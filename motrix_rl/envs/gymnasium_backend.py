@@ -1,4 +1,4 @@
-"""`GymnasiumBatchEnv`: any registered Gymnasium environment with Box spaces, several of them in one process."""
+"""`GymnasiumBatchEnv`: any registered Gymnasium environment with Box spaces, many in one process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from motrix_rl.envs.base import BatchEnv, EnvironmentFault, Float32, StepBuffers, WorldIds
+from motrix_rl.envs.base import BatchEnv, Float32, StepBuffers, WorldError, WorldIds
 from motrix_rl.envs.options import EnvOptions, GymnasiumOptions
 from motrix_rl.envs.spec import EnvSpec
 from motrix_rl.errors import UsageError, did_you_mean
@@ -24,7 +24,7 @@ class GymnasiumBatchEnv(BatchEnv):
     arrive as float32. Actions are clipped to the environment's own bounds and given its own shape and dtype.
     """
 
-    Options: ClassVar[type[EnvOptions] | None] = GymnasiumOptions
+    Options: ClassVar[type[EnvOptions]] = GymnasiumOptions
     backend: ClassVar[str] = "gymnasium"
 
     def __init__(
@@ -91,7 +91,7 @@ class GymnasiumBatchEnv(BatchEnv):
             yield
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
-            raise EnvironmentFault(self.first_world + world, reason) from error
+            raise WorldError(self.first_world + world, reason) from error
 
     def close_extras(self, **kwargs: Any) -> None:
         """Closes every environment."""
@@ -138,7 +138,9 @@ def _parts(space: spaces.Space[Any], value: Any) -> list[tuple[spaces.Space[Any]
 
 
 def _make(env_id: str, options: GymnasiumOptions) -> gym.Env[Any, Any]:
-    limit = {} if options.max_episode_steps is None else {"max_episode_steps": options.max_episode_steps}
+    limit: dict[str, Any] = (
+        {} if options.max_episode_steps is None else {"max_episode_steps": options.max_episode_steps}
+    )
     try:
         return gym.make(env_id, disable_env_checker=True, **limit, **options.kwargs)
     except gym.error.UnregisteredEnv as error:
@@ -154,9 +156,8 @@ def _action_space(env_id: str, space: spaces.Space[Any]) -> spaces.Box:
     infinite = ~(np.isfinite(space.low) & np.isfinite(space.high))
     if infinite.any():
         raise UsageError(
-            f"{env_id}: {int(infinite.sum())} of {infinite.size} actions have no finite bounds; the policy is "
-            "a squashed Gaussian scaled to the bounds (wrap it in gymnasium.wrappers.RescaleAction or give "
-            "the space bounds)"
+            f"{env_id}: {int(infinite.sum())} of {infinite.size} actions have no finite bounds, to which "
+            "the policy's squashed Gaussian would be scaled; give its action space finite bounds"
         )
     if not (space.low < space.high).all():
         raise UsageError(f"{env_id}: an action's lower bound is not below its upper one")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -28,6 +28,6 @@ class GymnasiumOptions(EnvOptions):
         ge=1,
         description="steps after which an episode is truncated; null: the limit it was registered with",
     )
-    kwargs: dict[str, object] = Field(
+    kwargs: dict[str, Any] = Field(
         default_factory=dict, description="arguments for the environment's constructor, such as {g: 9.81}"
     )

@@ -154,9 +154,11 @@ def task_options_model(task: str, backend: str) -> type[EnvOptions]:
 def _own_options(env_class: type[BatchEnv]) -> type[EnvOptions]:
     from motrix_rl.envs.options import EnvOptions
 
-    model = env_class.Options or EnvOptions
-    if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        raise UsageError(f"{env_class.__name__}.Options must be a pydantic model, a subclass of EnvOptions")
+    model = env_class.Options
+    if not (isinstance(model, type) and issubclass(model, EnvOptions)):
+        raise UsageError(
+            f"{env_class.__name__}.Options must be a subclass of {EnvOptions.__module__}.EnvOptions"
+        )
     return model
 
 

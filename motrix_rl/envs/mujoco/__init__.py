@@ -1,1 +1,1 @@
-"""Tasks stepped by MuJoCo's batch API: one base class, one file a task, options apart (they load no mujoco)."""
+"""Tasks stepped by MuJoCo's batch API: one base class, one file a task, options in a light module."""

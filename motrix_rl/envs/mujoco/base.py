@@ -7,6 +7,8 @@ As after `mj_step`, fields computed from the state (`xpos`, `cinert`, ...) descr
 simulation step; Gymnasium's environments read them so, and the tasks here do too.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# (mujoco's compiled modules come without stubs)
 from __future__ import annotations
 
 from abc import abstractmethod
@@ -19,7 +21,7 @@ import numpy as np
 from mujoco.batch import Batch, SimulationError
 from numpy.typing import NDArray
 
-from motrix_rl.envs.base import BatchEnv, EnvironmentFault, Float32, StepBuffers, WorldIds
+from motrix_rl.envs.base import BatchEnv, Float32, StepBuffers, WorldError, WorldIds
 from motrix_rl.envs.mujoco.models import load_model
 from motrix_rl.envs.noise import WorldNoise
 from motrix_rl.envs.options import EnvOptions
@@ -52,7 +54,6 @@ class MujocoBatchEnv(BatchEnv):
         dt: seconds of simulated time in a control step.
     """
 
-    Options: ClassVar[type[EnvOptions] | None] = EnvOptions
     backend: ClassVar[str] = "mujoco"
     persistent: ClassVar[bool] = False
     """Whether each world keeps an `MjData` of its own. One a thread stays in the cache and is faster."""
@@ -143,14 +144,21 @@ class MujocoBatchEnv(BatchEnv):
         self.noise.reseed(seed)
 
     def _reset_worlds(self, worlds: WorldIds, obs: Float32, critic_obs: Float32 | None) -> None:
+        self.set_state(worlds, *self.initial_state(worlds))
+        self.write_obs(worlds, obs)
+        self._current_obs[worlds] = obs[worlds]
+
+    def set_state(self, worlds: WorldIds, qpos: Float64, qvel: Float64) -> None:
+        """Starts an episode in `worlds` (ascending) at the given positions [k, nq] and velocities [k, nv].
+
+        Everything else (time, controls, warm start, warning counters) is as in a fresh `MjData`.
+        """
         self._call(self.batch.reset, worlds, stage=_STAGE_NONE)
         self.batch.warning[worlds] = 0
-        self.qpos[worlds], self.qvel[worlds] = self.initial_state(worlds)
+        self.qpos[worlds], self.qvel[worlds] = qpos, qvel
         self._call(self.batch.forward, worlds)
         self._episode_steps[worlds] = 0
-        self.write_obs(worlds, obs)
         self.remember(worlds)
-        self._current_obs[worlds] = obs[worlds]
 
     def _step_worlds(self, action: Float32, out: StepBuffers) -> None:
         self.ctrl[:] = action
@@ -173,7 +181,7 @@ class MujocoBatchEnv(BatchEnv):
             function(worlds, **kwargs)
         except SimulationError as error:
             world = int(error.ids[0])
-            raise EnvironmentFault(self.first_world + world, f"MuJoCo: {self.batch.error(world)}") from error
+            raise WorldError(self.first_world + world, f"MuJoCo: {self.batch.error(world)}") from error
 
     # Checkpoints and looking in -------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from motrix_rl.envs.mujoco.options import HopperOptions
 
 
 class Hopper(MujocoBatchEnv):
-    """Observation: positions (without x, by default), velocities clipped to 10. Ends in an unhealthy state."""
+    """Observation: positions (without x, by default), velocities clipped to 10. Unhealthy states end it."""
 
     Options = HopperOptions
     options: HopperOptions

@@ -1,5 +1,7 @@
 """Finds and loads MJCF files, and keeps MuJoCo from writing into the user's directory."""
 
+# pyright: reportAttributeAccessIssue=false
+# (mujoco's compiled modules come without stubs)
 from __future__ import annotations
 
 from pathlib import Path
@@ -15,7 +17,7 @@ OWN_ASSETS = Path(__file__).parent / "assets"
 def gymnasium_assets() -> Path:
     """Returns the folder of MJCF files within the installed gymnasium package."""
     # Found by path: importing gymnasium.envs.mujoco would need its rendering dependencies.
-    return Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
+    return Path(str(gymnasium.__file__)).parent / "envs" / "mujoco" / "assets"
 
 
 def find_model(xml_file: str) -> Path:
