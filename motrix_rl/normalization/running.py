@@ -111,9 +111,19 @@ class RunningMeanStd:
         """Number of float64 values that `pack` returns."""
         return 1 + 2 * self.dim
 
-    def accumulate(self, x: Tensor | np.ndarray) -> None:
-        """Adds observations `[..., dim]` to the pending moments; each admitted one is given here once."""
-        self.pending.add_batch_(as_tensor(x, self.shift.device).reshape(-1, self.dim))
+    def accumulate(self, x: Tensor | np.ndarray, cut: Tensor | np.ndarray | None = None) -> None:
+        """Adds observations `[..., dim]` to the pending moments; each admitted one is given here once.
+
+        Args:
+            x: Observations.
+            cut: `[...]` not 0 on rows that do not count.
+        """
+        device = self.shift.device
+        weight = None
+        # Looking first costs the host nothing; on a device it would wait, so there the mask is always used.
+        if cut is not None and (isinstance(cut, Tensor) or cut.any()):
+            weight = (as_tensor(cut, device) == 0).reshape(-1)
+        self.pending.add_batch_(as_tensor(x, device).reshape(-1, self.dim), weight)
 
     def pack(self) -> Tensor:
         """Pending moments `[packed_size]` float64, to be gathered over the ranks."""

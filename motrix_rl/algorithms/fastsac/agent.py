@@ -1,0 +1,420 @@
+"""The learner's side of FastSAC: one replica of everything that is trained, and its update.
+
+Nothing in `update` waits for the device; `metrics` is the only method that does.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from motrix_rl.algorithms.fastsac import losses
+from motrix_rl.algorithms.fastsac.config import FastSACConfig
+from motrix_rl.algorithms.fastsac.flat import FlatGroup, Reducer, bind_parameters
+from motrix_rl.algorithms.fastsac.networks import ActionScaling, EnsembleCritic
+from motrix_rl.algorithms.fastsac.objectives import Inputs, Objectives
+from motrix_rl.algorithms.fastsac.policy import make_actor
+from motrix_rl.normalization.running import RewardScaler, RunningMeanStd, as_tensor
+from motrix_rl.replay.batch import Batch
+
+if TYPE_CHECKING:
+    from motrix_rl.envs.spec import EnvSpec
+    from motrix_rl.replay.buffer import ReplayBuffer
+
+# Noise of this many updates is drawn at once: enough to hide the calls, little enough to hold.
+NOISE_CHUNK = 64
+CRITIC_METRICS = ("critic_loss", "alpha_loss", "entropy", "q_mean", "v_edge_mass", "critic_grad_norm")
+ACTOR_METRICS = ("actor_loss", "actor_grad_norm")
+
+
+class FastSACAgent:
+    """Networks, optimisers, temperature and statistics of one rank.
+
+    Args:
+        config: Settings; `batch_size` counts over all ranks.
+        env_spec: Sizes and action bounds.
+        device: Where everything lies.
+        init_seed: Of the initial weights; the same on every rank.
+        sample_seed: Of batches and noise; another on every rank.
+        dtype: Of networks and optimisers (float64 in tests).
+        reducer: Collectives of the ranks; None or one rank: none is issued.
+
+    Attributes:
+        updates_done: Critic updates over the whole run, skipped ones included.
+        batch_size: Transitions of this rank in one update.
+        policy_size: Length of the published vector.
+
+    Raises:
+        ValueError: The batch does not divide over the ranks.
+    """
+
+    def __init__(
+        self,
+        config: FastSACConfig,
+        env_spec: EnvSpec,
+        *,
+        device: torch.device | str,
+        init_seed: int,
+        sample_seed: int,
+        dtype: torch.dtype = torch.float32,
+        reducer: Reducer | None = None,
+    ) -> None:
+        self.config, self.env_spec = config, env_spec
+        self.device, self.dtype = torch.device(device), dtype
+        self.reducer = reducer if reducer is not None and reducer.world_size > 1 else None
+        ranks = 1 if self.reducer is None else self.reducer.world_size
+        if config.batch_size % ranks:
+            raise ValueError(
+                f"batch_size {config.batch_size} does not divide over {ranks} learners; "
+                f"use {config.batch_size // ranks * ranks or ranks} or {-(-config.batch_size // ranks) * ranks}"
+            )
+        self.batch_size = config.batch_size // ranks
+        self.updates_done = 0
+        self._build_networks(init_seed)
+        self._build_statistics()
+        self.generator = torch.Generator(self.device)
+        self.generator.manual_seed(sample_seed)
+        self.target_entropy = losses.target_entropy(config, env_spec.action_low, env_spec.action_high)
+        self.objectives = Objectives(
+            config, self.actor, self.critic, self.target, self.scaling, self.log_alpha
+        )
+        self.policy_size = self.actor_group.size + 2 * env_spec.obs_dim
+        self._batch: Batch | None = None
+        self._critic_sums = torch.zeros(len(CRITIC_METRICS) + 1, dtype=torch.float64, device=self.device)
+        self._actor_sums = torch.zeros(len(ACTOR_METRICS) + 1, dtype=torch.float64, device=self.device)
+        self._bad_updates = torch.zeros((), dtype=torch.float64, device=self.device)
+
+    def _build_networks(self, init_seed: int) -> None:
+        config, spec = self.config, self.env_spec
+        # Always drawn on the host in float32: the same seed gives the same weights on every device and type.
+        weights = torch.Generator().manual_seed(init_seed)
+        self.actor = make_actor(config, spec, weights)
+        self.critic = EnsembleCritic(
+            spec.critic_obs_dim or spec.obs_dim,
+            spec.action_dim,
+            config.critic_hidden_dim,
+            config.num_q_networks,
+            config.num_atoms,
+            weights,
+        )
+        self.target = copy.deepcopy(self.critic).requires_grad_(False)
+        self.scaling = ActionScaling(spec.action_low, spec.action_high, self.dtype).to(self.device)
+        fp16 = config.amp and config.amp_dtype == "fp16"
+        shared: dict[str, Any] = {
+            "weight_decay": config.weight_decay,
+            "betas": (config.adam_beta1, config.adam_beta2),
+            "max_grad_norm": config.max_grad_norm,
+            "device": self.device,
+            "dtype": self.dtype,
+            "fp16": fp16,
+        }
+        self.actor_group = FlatGroup(self.actor, learning_rate=config.actor_learning_rate, **shared)
+        self.critic_group = FlatGroup(
+            self.critic,
+            extra=1,
+            learning_rate=config.critic_learning_rate,
+            extra_learning_rate=config.alpha_learning_rate if config.use_autotune else 0.0,
+            **shared,
+        )
+        self.log_alpha = self.critic_group.param[-1:]
+        self.log_alpha.fill_(math.log(config.alpha_init))
+        self._critic_flat = self.critic_group.param[:-1]
+        self.target_flat = torch.zeros_like(self._critic_flat)
+        bind_parameters(self.target.parameters(), self.target_flat)
+
+    def _build_statistics(self) -> None:
+        config, spec = self.config, self.env_spec
+        self.obs_norm: RunningMeanStd | None = None
+        self.critic_obs_norm: RunningMeanStd | None = None
+        self.reward_scaler: RewardScaler | None = None
+        if config.obs_normalization:
+            self.obs_norm = RunningMeanStd(spec.obs_dim, device=self.device, dtype=self.dtype)
+            if spec.critic_obs_dim is not None:
+                self.critic_obs_norm = RunningMeanStd(spec.critic_obs_dim, device=self.device, dtype=self.dtype)
+        if config.reward_scaling:
+            self.reward_scaler = RewardScaler(
+                gamma=config.gamma, bound=min(-config.v_min, config.v_max), device=self.device, dtype=self.dtype
+            )
+
+    # ------------------------------------------------------------------ statistics
+
+    @torch.no_grad()
+    def observe(
+        self,
+        obs: Tensor | np.ndarray,
+        critic_obs: Tensor | np.ndarray | None = None,
+        *,
+        reward: Tensor | np.ndarray | None = None,
+        terminated: Tensor | np.ndarray | None = None,
+        truncated: Tensor | np.ndarray | None = None,
+        cut: Tensor | np.ndarray | None = None,
+    ) -> None:
+        """Takes admitted generations into this rank's pending statistics; each once, in order.
+
+        Args:
+            obs: `[K, N, O]` or `[N, O]` slots' observations (never final ones).
+            critic_obs: `[..., C]` likewise, where critics have their own.
+            reward: `[K, N]` or `[N]` raw; needed with `reward_scaling`, as are the flags.
+            terminated: Like `reward`, not 0 where the episode terminated.
+            truncated: Like `reward`, not 0 where the episode was truncated.
+            cut: Like `reward`, not 0 on cut rows, which count nowhere.
+
+        Raises:
+            ValueError: Rewards or flags are missing while rewards are scaled.
+        """
+        if self.obs_norm is not None:
+            self.obs_norm.accumulate(obs, cut)
+        if self.critic_obs_norm is not None:
+            assert critic_obs is not None
+            self.critic_obs_norm.accumulate(critic_obs, cut)
+        if self.reward_scaler is not None:
+            if reward is None or terminated is None or truncated is None or cut is None:
+                raise ValueError("reward_scaling needs reward, terminated, truncated and cut with the observations")
+            rows = [as_tensor(x, self.device) for x in (reward, terminated, truncated, cut)]
+            width = rows[0].shape[-1]
+            raw, terminal, timeout, broken = (x.reshape(-1, width) for x in rows)
+            self.reward_scaler.accumulate(raw, (terminal != 0) | (timeout != 0), broken)
+
+    def mark_last_cut(self, env_lo: int, env_hi: int) -> None:
+        """Restarts running returns of columns `[env_lo, env_hi)`; goes with `ReplayBuffer.mark_last_cut`."""
+        if self.reward_scaler is not None:
+            self.reward_scaler.mark_cut(env_lo, env_hi)
+
+    @torch.no_grad()
+    def sync_statistics(self) -> None:
+        """Merges what all ranks observed since the last call: one gather, and none with one rank."""
+        parts = [x for x in (self.obs_norm, self.critic_obs_norm, self.reward_scaler) if x is not None]
+        if not parts:
+            return
+        packed = torch.cat([part.pack() for part in parts])
+        rows = packed[None] if self.reducer is None else self.reducer.all_gather_f64(packed)
+        offset = 0
+        for part in parts:
+            part.merge(rows[:, offset : offset + part.packed_size])
+            offset += part.packed_size
+
+    # ------------------------------------------------------------------ updates
+
+    def update(
+        self, replay: ReplayBuffer, num_updates: int, on_update: Callable[[int], None] | None = None
+    ) -> None:
+        """Does `num_updates` critic updates, each on a batch of its own, and the actor updates that fall among them.
+
+        Args:
+            replay: Has at least one window (`ready`).
+            num_updates: Critic updates to do.
+            on_update: Called with `updates_done` after each (the publisher's hook).
+        """
+        left = num_updates
+        while left > 0:
+            chunk = min(left, NOISE_CHUNK)
+            noise = torch.randn(
+                (chunk, 2, self.batch_size, self.env_spec.action_dim),
+                generator=self.generator,
+                device=self.device,
+                dtype=self.dtype,
+            )
+            for row in noise.unbind(0):
+                self._batch = replay.sample(self.batch_size, self.generator, self._batch)
+                self.update_on(self._batch, row[0], row[1])
+                if on_update is not None:
+                    on_update(self.updates_done)
+            left -= chunk
+
+    def update_on(self, batch: Batch, critic_noise: Tensor, actor_noise: Tensor) -> None:
+        """One update on a given batch and given standard normal noise `[B, A]` for critics and actor."""
+        inputs = self.prepare(batch)
+        self._update_critic(inputs, critic_noise)
+        self.updates_done += 1
+        if self.updates_done % self.config.policy_frequency == 0:
+            self._update_actor(inputs, actor_noise)
+
+    @torch.no_grad()
+    def prepare(self, batch: Batch) -> Inputs:
+        """Normalises both observations of a batch by the same statistics, and scales its rewards."""
+        pair = batch.observations
+        obs, next_obs = (self.obs_norm.normalize(pair) if self.obs_norm else pair.to(self.dtype)).unbind(0)
+        critic_obs, next_critic_obs = obs, next_obs
+        if batch.critic_observations is not None:
+            critic_pair = batch.critic_observations
+            norm = self.critic_obs_norm
+            critic_obs, next_critic_obs = (norm.normalize(critic_pair) if norm else critic_pair.to(self.dtype)).unbind(0)
+        reward = batch.reward.to(self.dtype)
+        if self.reward_scaler is not None:
+            reward = reward * self.reward_scaler.scale
+        return Inputs(
+            obs=obs,
+            next_obs=next_obs,
+            critic_obs=critic_obs,
+            next_critic_obs=next_critic_obs,
+            action=batch.action.to(self.dtype),
+            reward=reward,
+            discount=(batch.discount * batch.bootstrap).to(self.dtype),
+            weight=batch.weight.to(self.dtype),
+        )
+
+    def _update_critic(self, inputs: Inputs, noise: Tensor) -> None:
+        """Critics and temperature: one backward, one reduction, one step; then the target moves."""
+        result = self.objectives.critic(inputs, noise)
+        self.critic_group.backward(result.loss)
+        with torch.no_grad():
+            alpha_loss = losses.temperature_loss(self.log_alpha, result.log_prob, self.target_entropy)
+            # d(-exp(x) c)/dx is the loss itself, so no graph is needed for it.
+            self.critic_group.grad[-1:] = alpha_loss
+            norm, found_inf = self.critic_group.step(self.reducer)
+            self.target_flat.lerp_(self._critic_flat, self.config.tau)
+            values = (result.loss, alpha_loss[0], -result.log_prob, result.value, result.edge_mass, norm)
+            self._record(self._critic_sums, values, found_inf)
+
+    def _update_actor(self, inputs: Inputs, noise: Tensor) -> None:
+        result = self.objectives.actor(inputs, noise)
+        self.actor_group.backward(result.loss)
+        norm, found_inf = self.actor_group.step(self.reducer)
+        self._record(self._actor_sums, (result.loss, norm), found_inf)
+
+    def _record(self, sums: Tensor, values: tuple[Tensor, ...], found_inf: Tensor) -> None:
+        """Adds one update's scalars and a count of 1 to `sums`, unless it was skipped."""
+        row = torch.stack([*(value.detach().reshape(()) for value in values), torch.ones_like(values[0].detach())])
+        sums.add_(torch.where(found_inf > 0, torch.zeros_like(row), row))
+
+    # ------------------------------------------------------------------ publishing and metrics
+
+    @torch.no_grad()
+    def policy_vector(self, out: np.ndarray | Tensor) -> None:
+        """Writes actor and normaliser to `out` `[policy_size]` float32, in the layout `Policy.load` reads."""
+        target = torch.from_numpy(out) if isinstance(out, np.ndarray) else out
+        size, obs_dim = self.actor_group.size, self.env_spec.obs_dim
+        target[:size].copy_(self.actor_group.param)
+        if self.obs_norm is None:
+            target[size : size + obs_dim].zero_()
+            target[size + obs_dim :].fill_(1.0)
+        else:
+            target[size : size + obs_dim].copy_(self.obs_norm.shift)
+            target[size + obs_dim :].copy_(self.obs_norm.scale)
+
+    def metrics(self) -> dict[str, float]:
+        """Means over the updates since the last call, and totals. Waits for the device."""
+        out: dict[str, float] = {}
+        for names, sums in ((CRITIC_METRICS, self._critic_sums), (ACTOR_METRICS, self._actor_sums)):
+            *totals, count = sums.tolist()
+            if count:
+                out |= {name: total / count for name, total in zip(names, totals, strict=True)}
+            sums.zero_()
+        out["alpha"] = float(self.log_alpha.exp())
+        out["target_entropy"] = self.target_entropy
+        skipped = self.critic_group.optimizer.skipped + self.actor_group.optimizer.skipped
+        out["nonfinite_skips"] = float(skipped)
+        out["updates_done"] = float(self.updates_done)
+        if self.reward_scaler is not None:
+            out["reward_scale"] = float(self.reward_scaler.scale)
+        return out
+
+    # ------------------------------------------------------------------ replicas and state
+
+    def trainable_tensors(self) -> dict[str, Tensor]:
+        """Flat buffers that gradients change; each has a gradient buffer that is reduced."""
+        return {"actor": self.actor_group.param, "critic": self.critic_group.param}
+
+    def all_tensors(self) -> dict[str, Tensor]:
+        """Every tensor that is the same on every rank: broadcast from rank 0 at the start and after a load.
+
+        After writing into them call `refresh`.
+        """
+        named = {"target": self.target_flat}
+        for prefix, group in (("actor", self.actor_group), ("critic", self.critic_group)):
+            named |= {f"{prefix}.{name}": tensor for name, tensor in group.tensors().items()}
+        for prefix, norm in (("obs_norm", self.obs_norm), ("critic_obs_norm", self.critic_obs_norm)):
+            if norm is not None:
+                named[prefix] = norm.merged.data
+        if self.reward_scaler is not None:
+            named["reward_scaler"] = self.reward_scaler.merged.data
+            named["reward_scaler.max"] = self.reward_scaler.merged_max
+        return named
+
+    def refresh(self) -> None:
+        """Recomputes what is derived from `all_tensors`, after a broadcast into them."""
+        for part in (self.obs_norm, self.critic_obs_norm, self.reward_scaler):
+            if part is not None:
+                part.refresh()
+
+    def parameter_hash(self) -> str:
+        """SHA-256 of everything that must be equal on all ranks, counters included. Waits for the device."""
+        digest = hashlib.sha256(str(self.updates_done).encode())
+        for name, tensor in sorted(self.all_tensors().items()):
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on to the bit: tensors and plain containers only.
+
+        `replicated` is equal on all ranks; `local` (random numbers, pending statistics, running returns) is this
+        rank's.
+        """
+        return {
+            "replicated": {name: tensor.detach().cpu().clone() for name, tensor in self.all_tensors().items()},
+            "updates_done": self.updates_done,
+            "local": self.local_state_dict(),
+        }
+
+    def local_state_dict(self) -> dict[str, Any]:
+        """The part of `state_dict` that differs between ranks."""
+        local: dict[str, Any] = {"generator": self.generator.get_state().clone()}
+        for name, norm in (("obs_norm", self.obs_norm), ("critic_obs_norm", self.critic_obs_norm)):
+            if norm is not None:
+                local[name] = norm.pending.data.cpu().clone()
+        if self.reward_scaler is not None:
+            local["reward_scaler"] = {
+                k: v.cpu().clone() for k, v in self.reward_scaler.state_dict().items() if not k.startswith("merged")
+            }
+        local["sums"] = [self._critic_sums.cpu().clone(), self._actor_sums.cpu().clone()]
+        return local
+
+    def load_state_dict(self, state: dict[str, Any], *, local: bool = True) -> None:
+        """Restores `state_dict()`.
+
+        Args:
+            state: Of an agent of the same configuration and sizes.
+            local: Whether to restore this rank's part too; False for fresh environments or another number of ranks.
+
+        Raises:
+            ValueError: A tensor is missing, unknown or of another shape; nothing has been changed then.
+        """
+        mine, theirs = self.all_tensors(), state["replicated"]
+        problems = [f"{name} missing" for name in mine if name not in theirs]
+        problems += [f"{name} unknown here" for name in theirs if name not in mine]
+        problems += [
+            f"{name} has shape {tuple(theirs[name].shape)}, here {tuple(mine[name].shape)}"
+            for name in mine
+            if name in theirs and theirs[name].shape != mine[name].shape
+        ]
+        if problems:
+            raise ValueError(
+                f"checkpoint does not fit this agent: {'; '.join(problems)}; "
+                "network sizes, atoms, scaling options and the task must be those it was saved with"
+            )
+        for name, tensor in mine.items():
+            tensor.detach().copy_(theirs[name])
+        self.updates_done = int(state["updates_done"])
+        if local:
+            self.load_local_state_dict(state["local"])
+        self.refresh()
+
+    def load_local_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores `local_state_dict()`."""
+        self.generator.set_state(state["generator"].cpu())
+        for name, norm in (("obs_norm", self.obs_norm), ("critic_obs_norm", self.critic_obs_norm)):
+            if norm is not None:
+                norm.pending.data.copy_(state[name])
+        if self.reward_scaler is not None:
+            merged = {"merged": self.reward_scaler.merged.data, "merged_max": self.reward_scaler.merged_max}
+            self.reward_scaler.load_state_dict(merged | state["reward_scaler"])
+        for mine, theirs in zip((self._critic_sums, self._actor_sums), state["sums"], strict=True):
+            mine.copy_(theirs)
