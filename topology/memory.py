@@ -1,0 +1,198 @@
+"""T6: the bytes a layout takes beside the bytes that are free, before anything is started.
+
+Rings and mailboxes are anonymous files in memory (memfd), so the size of ``/dev/shm`` does not matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from topology.devices import gpu_of
+from topology.errors import TopologyError
+from topology.machine import GIB, MachineSpec
+from topology.plan import CollectorInfo, TrainerTopology
+from topology.request import TrainerRequest
+
+MAILBOX_BUFFERS = 3
+CUDA_CONTEXT_BYTES = 512 << 20
+"""Device memory of one process's CUDA context with torch's kernels loaded, about."""
+
+_TIGHT = 0.9
+
+
+@dataclass(frozen=True)
+class Item:
+    """One line of the account: what takes `size` bytes in `place` (``host`` or a device)."""
+
+    what: str
+    place: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One answer of the check; `error` means that the run would not fit."""
+
+    level: Literal["ok", "warning", "error"]
+    place: str
+    needed: int
+    free: int | None
+    message: str
+
+
+def ring_bytes(request: TrainerRequest, collector: CollectorInfo) -> int:
+    """Bytes of one collector's ring."""
+    slot = request.slot_header_bytes + request.slot_bytes_per_env * collector.num_envs
+    return request.ring_capacity * slot
+
+
+def account(topology: TrainerTopology, request: TrainerRequest) -> list[Item]:
+    """Everything this machine's share of the run allocates, by place."""
+    items = [
+        *_ring_items(topology, request),
+        *_learner_items(topology, request),
+        *_mailbox_items(topology, request),
+    ]
+    workers = len(topology.learners) + len(topology.collectors) + (topology.evaluator is not None)
+    items.append(Item(f"{workers} worker processes", "host", workers * request.worker_host_bytes))
+    worlds = sum(collector.num_envs for collector in topology.collectors)
+    items.append(Item(f"{worlds} environments", "host", worlds * request.env_bytes_per_env))
+    items.extend(_context_items(topology))
+    return [item for item in items if item.size]
+
+
+def _ring_items(topology: TrainerTopology, request: TrainerRequest) -> list[Item]:
+    items: list[Item] = []
+    for learner in topology.learners:
+        owned = [c for c in topology.collectors if c.owner == learner.rank]
+        size = sum(ring_bytes(request, c) for c in owned)
+        what = f"{len(owned)} ring(s) of rank {learner.rank}, {request.ring_capacity} slots each"
+        if owned[0].ring == "host":
+            items.append(Item(what, "host", size))
+        else:
+            items.append(Item(what, learner.device, size))
+            staging = 2 * size // request.ring_capacity
+            items.append(Item(f"pinned buffers of {len(owned)} device ring(s)", "host", staging))
+    return items
+
+
+def _learner_items(topology: TrainerTopology, request: TrainerRequest) -> list[Item]:
+    items: list[Item] = []
+    for learner in topology.learners:
+        place = "host" if learner.device == "cpu" else learner.device
+        items.append(
+            Item(f"replay of rank {learner.rank}", place, request.replay_bytes // topology.world_size)
+        )
+        items.append(Item(f"networks of rank {learner.rank}", place, request.learner_bytes))
+    return items
+
+
+def _mailbox_items(topology: TrainerTopology, request: TrainerRequest) -> list[Item]:
+    size = MAILBOX_BUFFERS * request.policy_bytes
+    items = [
+        Item("mailbox" if node is None else f"mailbox on NUMA node {node}", "host", size)
+        for node, _ in topology.mailbox_nodes
+    ]
+    owners = {c.owner for c in topology.collectors if c.weights == "cuda_ipc"}
+    items += [Item(f"mailbox of rank {rank}", topology.learner(rank).device, size) for rank in sorted(owners)]
+    return items
+
+
+def _context_items(topology: TrainerTopology) -> list[Item]:
+    users: dict[str, int] = {}
+    for learner in topology.learners:
+        if learner.device != "cpu":
+            users[learner.device] = users.get(learner.device, 0) + 1
+    for collector in topology.collectors:
+        devices = {collector.inference_device} - {"cpu"}
+        if "cuda_ipc" in (collector.ring, collector.weights):
+            devices.add(topology.learner(collector.owner).device)
+        for device in devices:
+            users[device] = users.get(device, 0) + 1
+    return [
+        Item(f"{n} CUDA context(s)", device, n * CUDA_CONTEXT_BYTES) for device, n in sorted(users.items())
+    ]
+
+
+def check_memory(machine: MachineSpec, topology: TrainerTopology, request: TrainerRequest) -> list[Finding]:
+    """Compares what a layout needs with what there is: host memory and cgroup limit, GPUs, NUMA nodes.
+
+    Returns:
+        One finding for the host and for every GPU in use, and a warning for each NUMA node that is too small.
+    """
+    items = account(topology, request)
+    findings = [
+        _compare("host", sum(i.size for i in items if i.place == "host"), machine.memory_free, _host(machine))
+    ]
+    for device in sorted({item.place for item in items} - {"host"}):
+        gpu = gpu_of(machine, device)
+        free = gpu.memory_bytes if gpu else None
+        needed = sum(item.size for item in items if item.place == device)
+        findings.append(_compare(device, needed, free, f"{device} ({gpu.name if gpu else 'unknown'})"))
+    return [*findings, *_small_nodes(machine, topology, request)]
+
+
+def require_memory(machine: MachineSpec, topology: TrainerTopology, request: TrainerRequest) -> list[Finding]:
+    """`check_memory`, but what does not fit is an error.
+
+    Raises:
+        TopologyError: the run would not fit; the message names the bytes and the options that lower them.
+    """
+    findings = check_memory(machine, topology, request)
+    faults = [finding.message for finding in findings if finding.level == "error"]
+    if faults:
+        raise TopologyError("; ".join(faults))
+    return findings
+
+
+def _host(machine: MachineSpec) -> str:
+    limit, limit_free = machine.memory_limit, machine.memory_limit_free
+    bound = limit_free if limit_free is not None else limit
+    if bound is not None and bound == machine.memory_free:
+        return f"memory (cgroup limit {gib(limit)})"
+    if machine.memory_available is None:
+        return "memory (all there is; how much of it is free is not known)"
+    return "available memory"
+
+
+def _compare(place: str, needed: int, free: int | None, what: str) -> Finding:
+    if free is None:
+        message = f"needs {gib(needed)} of {what}; how much there is, is not known"
+        return Finding("ok", place, needed, None, message)
+    if needed > free:
+        message = (
+            f"needs {gib(needed)} of {what}, {gib(free)} is there: lower algo.agent.buffer_size, num_envs or "
+            "algo.trainer.async_options.ring_capacity"
+        )
+        return Finding("error", place, needed, free, message)
+    level: Literal["ok", "warning"] = "warning" if needed > _TIGHT * free else "ok"
+    tight = ", which is tight" if level == "warning" else ""
+    return Finding(level, place, needed, free, f"needs {gib(needed)} of {what}, {gib(free)} is there{tight}")
+
+
+def _small_nodes(machine: MachineSpec, topology: TrainerTopology, request: TrainerRequest) -> list[Finding]:
+    findings: list[Finding] = []
+    for node in machine.nodes:
+        needed = sum(
+            ring_bytes(request, c) for c in topology.collectors if c.numa_node == node.id and c.ring == "host"
+        )
+        on_cpu = [r for r in topology.learners if r.numa_node == node.id and r.device == "cpu"]
+        needed += len(on_cpu) * (request.replay_bytes // topology.world_size + request.learner_bytes)
+        if node.memory_bytes is not None and needed > node.memory_bytes:
+            message = (
+                f"needs {gib(needed)} on NUMA node {node.id}, which has {gib(node.memory_bytes)}: the rest will lie on "
+                "other nodes and be slower"
+            )
+            findings.append(Finding("warning", f"node {node.id}", needed, node.memory_bytes, message))
+    return findings
+
+
+def gib(size: int | None) -> str:
+    """A size for people."""
+    if size is None:
+        return "unknown"
+    for unit, scale in (("GiB", GIB), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}"
+    return f"{size} B"

@@ -1,0 +1,113 @@
+"""Which cores each group of ranks may be dealt from: one pool a NUMA node, and one for ranks that stay unpinned.
+
+A core is a group of usable CPUs that share it (SMT siblings); a pool is a list of cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from topology.machine import MachineSpec
+
+Core = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The cores of one region, and the local ranks that live there; region None = unpinned."""
+
+    node: int | None
+    ranks: tuple[int, ...]
+    cores: tuple[Core, ...]
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        return flatten(self.cores)
+
+
+def flatten(cores: Iterable[Core]) -> tuple[int, ...]:
+    """All CPUs of these cores, ascending."""
+    return tuple(sorted(cpu for core in cores for cpu in core))
+
+
+def node_cores(machine: MachineSpec, cpus: Iterable[int]) -> tuple[Core, ...]:
+    """The cores of a set of CPUs, ordered by lowest CPU."""
+    wanted = set(cpus)
+    kept = (tuple(cpu for cpu in group if cpu in wanted) for group in machine.siblings)
+    return tuple(sorted(core for core in kept if core))
+
+
+def build_pools(
+    machine: MachineSpec, rank_nodes: Sequence[int | None]
+) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
+    """Divides the usable cores among the regions that have ranks.
+
+    Unpinned ranks are dealt from the nodes where no rank is pinned, and where there is none, get their fair part of
+    every node. Their cores are ordered round the nodes, so that any chunk of them spans nodes evenly.
+
+    Returns:
+        The pools, by first rank, and notes.
+    """
+    regions = list(dict.fromkeys(rank_nodes))
+    per_node = {node.id: node_cores(machine, node.cpus) for node in machine.usable_nodes}
+    members = {region: tuple(r for r, node in enumerate(rank_nodes) if node == region) for region in regions}
+    unpinned: list[tuple[Core, ...]] = []
+    if None in members:
+        free = [cores for node, cores in per_node.items() if node not in members]
+        unpinned = free
+        if not free:
+            share = len(members[None]) / len(rank_nodes)
+            for node, cores in per_node.items():
+                keep = max(1, len(cores) - max(1, round(len(cores) * share)))
+                unpinned.append(cores[keep:])
+                per_node[node] = cores[:keep]
+            if not any(unpinned):  # one core a node: nothing to divide, so they share
+                unpinned = list(per_node.values())
+    pools = [
+        Pool(region, members[region], interleave(unpinned) if region is None else per_node[region])
+        for region in regions
+    ]
+    return _apply_quota(machine, pools, len(rank_nodes))
+
+
+def interleave(nodes: Sequence[Sequence[Core]]) -> tuple[Core, ...]:
+    """Orders cores of several nodes so that every stretch of them takes from all nodes in proportion."""
+    placed = [
+        ((i + 0.5) / len(cores), n, core) for n, cores in enumerate(nodes) for i, core in enumerate(cores)
+    ]
+    return tuple(core for _, _, core in sorted(placed))
+
+
+def _apply_quota(
+    machine: MachineSpec, pools: list[Pool], ranks: int
+) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
+    """Cuts the pools down to the CPU time that the cgroup grants, one thread a core while there are cores."""
+    budget = machine.cpu_budget
+    if budget >= len(machine.allowed_cpus):
+        return tuple(pools), ()
+    cut: list[Pool] = []
+    for pool in pools:
+        share = max(1, budget * len(pool.ranks) // ranks)
+        # Two threads of one core count twice against the quota and do less than two cores.
+        order = [core[i] for i in range(max(map(len, pool.cores))) for core in pool.cores if i < len(core)]
+        chosen = set(order[:share])
+        cores = (tuple(cpu for cpu in core if cpu in chosen) for core in pool.cores)
+        cut.append(Pool(pool.node, pool.ranks, tuple(core for core in cores if core)))
+    note = (
+        f"the cgroup grants {machine.cpu_quota:g} CPUs of time for {len(machine.allowed_cpus)} allowed CPUs; "
+        f"{sum(len(pool.cpus) for pool in cut)} of them are used, so that threads are not throttled"
+    )
+    return tuple(cut), (note,)
+
+
+def cpu_slots(cores: Sequence[Core], workers: int) -> tuple[tuple[Core, ...], bool]:
+    """The units to deal among `workers`: whole cores while there are enough, otherwise single CPUs.
+
+    Returns:
+        The units, and whether siblings were separated.
+    """
+    if len(cores) >= workers:
+        return tuple(cores), False
+    singles: tuple[Core, ...] = tuple((cpu,) for core in cores for cpu in core)
+    return singles, any(len(core) > 1 for core in cores)
