@@ -1,0 +1,232 @@
+"""Who is on a run: makes each worker's context, starts it, starts it again, and knows when it may leave."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from topology import CollectorInfo, LearnerInfo
+from transport import PARENT, PipeReader, StopReason, message_pipe, sweep_torch_shm
+from workers.decision import warmup_generations
+from workers.fleet import Fleet, Placement, Worker
+from workers.planning import TrainingPlan
+from workers.resources import RunResources
+from workers.resume import RunStart
+from workers.wiring import (
+    EVALUATOR,
+    CollectorWiring,
+    EvaluatorWiring,
+    LearnerWiring,
+    RunFiles,
+    WorkerContext,
+    collector_name,
+    learner_name,
+)
+
+if TYPE_CHECKING:
+    from motrix_rl.config.schema import RootConfig
+
+#: Restarts are counted within this many seconds.
+RESTART_WINDOW_S = 600.0
+MAX_EVALUATOR_RESTARTS = 3
+
+
+class Crew:
+    """Starts the workers of one run and answers questions about them.
+
+    Args:
+        config: the resolved configuration.
+        plan: who runs where.
+        start: run directory and resume point.
+        resources: what the workers share.
+        fleet: holds the processes.
+    """
+
+    def __init__(
+        self, config: RootConfig, plan: TrainingPlan, start: RunStart, resources: RunResources, fleet: Fleet
+    ) -> None:
+        self._config = config
+        self._topology = plan.topology
+        self._spec = plan.env_spec
+        self._start = start
+        self._resources = resources
+        self._fleet = fleet
+        self._total = config.algo.trainer.num_learning_iterations
+        self._restarts: dict[str, deque[float]] = {}
+        self._recovering: set[int] = set()
+
+    # Starting -----------------------------------------------------------------------------------------------
+
+    def start_all(self) -> None:
+        """Spawns everybody: learners first, since they take the longest to boot."""
+        for learner in self._topology.learners:
+            self._start_learner(learner)
+        for collector in self._topology.collectors:
+            self._start_collector(collector, 0)
+        if self._topology.evaluator is not None:
+            self._start_evaluator(0)
+
+    def _context(
+        self, name: str, threads: int, incarnation: int, serves: list[str]
+    ) -> tuple[WorkerContext, PipeReader]:
+        """A worker's context, and our end of its pipe. ``serves``: collectors whose slots it delivers or gets."""
+        reader, writer = message_pipe()
+        directory = self._start.directory
+        context = WorkerContext(
+            name=name,
+            config=self._config,
+            env_spec=self._spec,
+            files=RunFiles(
+                str(directory.path), str(directory.log_path(name)), str(directory.error_path(name))
+            ),
+            parent_pid=os.getpid(),
+            control=self._resources.control,
+            stop=self._resources.stop,
+            handshake=self._resources.handshake.for_worker(serves),
+            messages=writer,
+            num_threads=threads,
+            incarnation=incarnation,
+            barrier=incarnation == 0,
+        )
+        return context, reader
+
+    def _start_learner(self, info: LearnerInfo) -> None:
+        owned = [c for c in self._topology.collectors if c.owner == info.rank]
+        first = owned[0].env_lo
+        wiring = LearnerWiring(
+            rank=info.rank,
+            world_size=self._topology.world_size,
+            device=info.device,
+            rings={c.id: self._resources.rings[c.id] for c in owned},
+            shards={c.id: (c.env_lo - first, c.env_lo - first + c.num_envs) for c in owned},
+            mailboxes=tuple(
+                self._resources.mailboxes[node]
+                for node, rank in self._topology.mailbox_nodes
+                if rank == info.rank
+            ),
+            notices=self._resources.notices[info.rank][0],
+            evaluate=self._resources.evaluate,
+            resume=None if self._start.checkpoint is None else str(self._start.checkpoint),
+        )
+        context, reader = self._context(
+            learner_name(info.rank), info.threads, 0, [collector_name(c.id) for c in owned]
+        )
+        self._fleet.start(
+            "learner", context, wiring, Placement(info.cpus, info.numa_node, info.threads), reader
+        )
+
+    def _start_collector(self, info: CollectorInfo, incarnation: int) -> None:
+        agent = self._config.algo.agent
+        name = collector_name(info.id)
+        wiring = CollectorWiring(
+            index=info.id,
+            env_lo=info.env_lo,
+            env_hi=info.env_lo + info.num_envs,
+            ring=self._resources.rings[info.id],
+            mailbox=self._resources.mailboxes[self._mailbox_node(info)],
+            random_until=warmup_generations(agent.learning_starts, self._config.num_envs, agent.n_step),
+            device=info.inference_device,
+        )
+        context, reader = self._context(name, info.threads, incarnation, [name])
+        self._fleet.start(
+            "collector", context, wiring, Placement(info.cpus, info.numa_node, info.threads), reader
+        )
+
+    def _mailbox_node(self, info: CollectorInfo) -> int | None:
+        return (
+            info.numa_node
+            if info.numa_node in self._resources.mailboxes
+            else next(iter(self._resources.mailboxes))
+        )
+
+    def _start_evaluator(self, incarnation: int) -> None:
+        info = self._topology.evaluator
+        assert info is not None
+        node = (
+            info.numa_node
+            if info.numa_node in self._resources.mailboxes
+            else next(iter(self._resources.mailboxes))
+        )
+        wiring = EvaluatorWiring(
+            mailbox=self._resources.mailboxes[node],
+            evaluate=self._resources.evaluate,
+            best=str(self._start.directory.best),
+            best_so_far=self._start.best_return,
+        )
+        threads = self._config.eval.num_threads or info.threads
+        context, reader = self._context(EVALUATOR, threads, incarnation, [])
+        self._fleet.start("evaluator", context, wiring, Placement(info.cpus, info.numa_node, threads), reader)
+
+    # Questions ----------------------------------------------------------------------------------------------
+
+    def not_ready(self) -> list[str]:
+        """Workers that have not reported ready."""
+        ready = set(self._resources.handshake.ready_workers())
+        return [name for name in self._fleet.workers if name not in ready]
+
+    def learners_done(self) -> bool:
+        """Whether every rank has left, having done all it had to."""
+        return all(w.exit_code == 0 for w in self._fleet.workers.values() if w.role == "learner")
+
+    def may_leave(self, worker: Worker) -> bool:
+        """Whether a worker that exited with 0 had reason to: stop is raised, or its part is done."""
+        if self._resources.stop.is_set():
+            return True
+        rows = {row.name: row for row in self._resources.control.snapshot()}
+        reference = learner_name(0) if worker.role == "evaluator" else worker.name
+        return rows[reference].generation >= self._total
+
+    # Starting again -----------------------------------------------------------------------------------------
+
+    def restart_evaluator(self, worker: Worker) -> bool:
+        """Starts a dead evaluator again; its death never ends a run."""
+        if self._resources.stop.is_set():
+            return True
+        if worker.incarnation >= MAX_EVALUATOR_RESTARTS:
+            return True  # training goes on without it; the note has told the user
+        self._resources.control.reset(worker.name)
+        self._start_evaluator(worker.incarnation + 1)
+        return True
+
+    def begin_restart(self, worker: Worker) -> bool:
+        """Tells a dead collector's owner to put its ring in order; the successor starts when it has.
+
+        Returns:
+            False when it may not be started again: too many restarts, or the run is ending.
+        """
+        limit = self._config.algo.trainer.async_options.max_collector_restarts
+        recent = self._restarts.setdefault(worker.name, deque())
+        now = time.monotonic()
+        while recent and now - recent[0] > RESTART_WINDOW_S:
+            recent.popleft()
+        if len(recent) >= limit or self._resources.stop.is_set():
+            return False
+        recent.append(now)
+        info = next(c for c in self._topology.collectors if collector_name(c.id) == worker.name)
+        self._recovering.add(info.id)
+        notice = {"kind": "collector_lost", "collector": info.id, "incarnation": worker.incarnation}
+        return self._resources.notices[info.owner][1].send(notice, timeout_s=1.0)
+
+    def finish_restart(self, collector: int, generation: int) -> None:
+        """The ring is in order; starts the successor at ``generation``."""
+        if collector not in self._recovering or self._resources.stop.is_set():
+            return
+        self._recovering.discard(collector)
+        info = next(c for c in self._topology.collectors if c.id == collector)
+        before = self._fleet.workers[collector_name(collector)]
+        assert not before.alive, f"collector {collector} is still alive at generation {generation}"
+        self._resources.control.reset(before.name)
+        self._start_collector(info, before.incarnation + 1)
+
+    # Ending -------------------------------------------------------------------------------------------------
+
+    def stop(self, reason: StopReason, culprit: str | None) -> None:
+        """Raises stop for everybody; the first reason stays."""
+        self._resources.control.set_stop(reason, PARENT if culprit is None else culprit)
+        self._resources.stop.set()
+
+    def sweep(self) -> None:
+        """Removes what torch's CUDA sharing leaves in ``/dev/shm`` for processes that were ours."""
+        sweep_torch_shm(self._fleet.lost_pids)

@@ -1,0 +1,164 @@
+"""The evaluator: takes one version of the policy, plays whole episodes with it, keeps the best."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from motrix_rl.algorithms.fastsac.policy import Policy
+from motrix_rl.checkpoint import BestStore, CheckpointSaveError
+from motrix_rl.envs.base import BatchEnv
+from motrix_rl.envs.evaluation import EvalResult, evaluate
+from motrix_rl.tasks.registry import make_env, parse_task
+from transport import Counter, Phase, WorkerBoard, wait_any
+from workers.learner_state import policy_payload
+from workers.seeds import Stream, derive_seed
+from workers.wiring import EvaluatorWiring, WorkerContext, learner_name
+
+log = logging.getLogger(__name__)
+
+
+class StoppedError(Exception):
+    """Stop was raised in the middle of an evaluation; its result is dropped."""
+
+
+class Evaluator:
+    """Evaluates on request, one version at a time; requests that come meanwhile count as one."""
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        wiring: EvaluatorWiring,
+        board: WorkerBoard,
+        env: BatchEnv,
+        policy: Policy,
+    ) -> None:
+        self.context = context
+        self.env = env
+        self.policy = policy
+        self.requests = wiring.evaluate
+        self.weights = wiring.mailbox.reader()
+        self.best = BestStore(Path(wiring.best))
+        self.best_return = -np.inf if wiring.best_so_far is None else wiring.best_so_far
+        self.board = board
+
+    def run(self) -> None:
+        """Serves requests until the run's last one, or until stop is raised."""
+        total = self.context.config.algo.trainer.num_learning_iterations
+        while not self.context.stop.is_set():
+            self.board.set_phase(Phase.WAITING)
+            wait_any([self.requests], self.context.stop, timeout_s=1.0)
+            self.board.beat()
+            if not self.requests.drain():
+                continue
+            generation = self._learner_generation()
+            try:
+                self._evaluate(generation)
+            except StoppedError:
+                return
+            if generation >= total:
+                return
+
+    def _learner_generation(self) -> int:
+        rows = {row.name: row for row in self.context.control.snapshot()}
+        return rows[learner_name(0)].generation
+
+    def _evaluate(self, generation: int) -> None:
+        version = self.weights.poll()
+        if version is not None:
+            self.policy.load(self.weights.payload)
+        self.board.set_phase(Phase.EVALUATING)
+        started = time.monotonic()
+        config = self.context.config
+        result = evaluate(
+            self.env,
+            self._act,
+            config.eval.episodes,
+            seed=derive_seed(config.seed, Stream.EVALUATION),
+        )
+        self.board.add(Counter.EPISODES, result.episodes)
+        seconds = time.monotonic() - started
+        is_best = result.return_mean > self.best_return
+        if is_best:
+            self.best_return = result.return_mean
+            self._keep(result, generation)
+        self._tell(result, generation, seconds, is_best)
+
+    def _act(self, obs: npt.NDArray[np.float32], out: npt.NDArray[np.float32]) -> None:
+        if self.context.stop.is_set():
+            raise StoppedError
+        self.board.beat()
+        self.policy.act(obs, out, deterministic=True, generator=None)
+
+    def _keep(self, result: EvalResult, generation: int) -> None:
+        facts = {
+            "generation": generation,
+            "updates": int(self.weights.version),
+            "return_mean": float(result.return_mean),
+            "return_ci95": float(result.return_ci95),
+            "episodes": int(result.episodes),
+            "task": self.context.config.task,
+        }
+        payload = policy_payload(
+            self.weights.payload, self.context.config.algo.agent, self.context.env_spec, **facts
+        )
+        try:
+            self.best.save(generation, payload, facts)
+        except CheckpointSaveError as fault:  # a full disk costs the best policy, never the run
+            log.error("best policy not saved: %s", fault)
+
+    def _tell(self, result: EvalResult, generation: int, seconds: float, is_best: bool) -> None:
+        log.info(
+            "generation %d, version %d: return %.1f +- %.1f over %d episodes in %.1f s%s",
+            generation,
+            self.weights.version,
+            result.return_mean,
+            result.return_ci95,
+            result.episodes,
+            seconds,
+            " (best so far)" if is_best else "",
+        )
+        self.context.messages.send(
+            {
+                "kind": "eval",
+                "generation": generation,
+                "version": int(self.weights.version),
+                "return_mean": float(result.return_mean),
+                "return_ci95": float(result.return_ci95),
+                "length_mean": float(result.length_mean),
+                "episodes": int(result.episodes),
+                "seconds": seconds,
+                "best": is_best,
+            },
+            timeout_s=2.0,
+        )
+
+
+def run(context: WorkerContext, wiring: EvaluatorWiring, board: WorkerBoard) -> None:
+    """Boots the evaluator and serves requests to the end of the run."""
+    board.set_phase(Phase.BUILDING)
+    torch.set_num_threads(context.num_threads)
+    config = context.config
+    task = parse_task(config.task)
+    env = make_env(
+        task.task,
+        task.backend,
+        config.eval.episodes,
+        seed=derive_seed(config.seed, Stream.EVALUATION),
+        num_threads=context.num_threads,
+        options=config.env,
+    )
+    evaluator = Evaluator(context, wiring, board, env, Policy(config.algo.agent, context.env_spec))
+    board.set_phase(Phase.READY)
+    context.handshake.mark_ready(context.name, context.incarnation)
+    if not context.handshake.wait_released(context.stop, barrier=context.barrier):
+        return
+    try:
+        evaluator.run()
+    finally:
+        env.close()

@@ -1,0 +1,149 @@
+"""Boot of a learner rank: makes agent, replay and rings' reading ends, loads a checkpoint, runs the loop."""
+
+from __future__ import annotations
+
+import logging
+import math
+from pathlib import Path
+
+import torch
+
+from motrix_rl.algorithms.fastsac.agent import FastSACAgent
+from motrix_rl.checkpoint import CheckpointRef, CheckpointStore, load_file, open_checkpoint
+from motrix_rl.errors import MotrixError
+from motrix_rl.replay.buffer import ReplayBuffer
+from transport import Counter, Phase, WorkerBoard
+from workers.assembler import CollectorEndpoint, GenerationAssembler
+from workers.decision import LocalDecisions, UpdateSchedule, UtdMode, warmup_generations
+from workers.learner_state import CheckpointWriter, ResumePoint, rank_file, replay_file
+from workers.learning_loop import Learner
+from workers.publisher import Publisher
+from workers.reporting import LearnerReport
+from workers.seeds import Stream, derive_seed
+from workers.statistics import EpisodeStatistics
+from workers.wiring import LearnerWiring, WorkerContext
+
+log = logging.getLogger(__name__)
+
+
+def run(context: WorkerContext, wiring: LearnerWiring, board: WorkerBoard) -> None:
+    """Boots a learner and runs it to its end."""
+    board.set_phase(Phase.BUILDING)
+    torch.set_num_threads(context.num_threads)
+    learner = build_learner(context, wiring, board)
+    if wiring.resume is not None:
+        load_checkpoint(learner, open_checkpoint(Path(wiring.resume)))
+        learner.publisher.publish()  # the refill acts with the restored policy
+    board.set(Counter.GENERATION, learner.admitted)
+    board.set(Counter.UPDATES, learner.agent.updates_done)
+    for ring in wiring.rings.values():
+        ring.prefault()
+    for mailbox in wiring.mailboxes:
+        mailbox.prefault()
+    for endpoint in learner.assembler.endpoints:
+        learner.deliver_slots(endpoint)
+    board.set_phase(Phase.READY)
+    context.handshake.mark_ready(context.name, context.incarnation)
+    if not context.handshake.wait_released(context.stop, barrier=context.barrier):
+        return
+    learner.run()
+
+
+def build_learner(context: WorkerContext, wiring: LearnerWiring, board: WorkerBoard) -> Learner:
+    """A learner at generation 0, or at that of the checkpoint it is about to load."""
+    config = context.config
+    trainer, settings = config.algo.trainer, config.algo.agent
+    options = trainer.async_options
+    spec = context.env_spec
+    num_envs = sum(hi - lo for lo, hi in wiring.shards.values())
+    point = ResumePoint.read(open_checkpoint(Path(wiring.resume))) if wiring.resume is not None else None
+    start = point.generation if point else 0
+    warmup = warmup_generations(settings.learning_starts, config.num_envs, settings.n_step)
+    agent = FastSACAgent(
+        settings,
+        spec,
+        device=wiring.device,
+        init_seed=derive_seed(config.seed, Stream.INITIAL_WEIGHTS),
+        sample_seed=derive_seed(config.seed, Stream.SAMPLING, wiring.rank),
+    )
+    replay = ReplayBuffer(
+        num_envs=num_envs,
+        capacity=replay_rows(settings.buffer_size, config.num_envs, settings.n_step),
+        obs_dim=spec.obs_dim,
+        critic_obs_dim=spec.critic_obs_dim,
+        action_dim=spec.action_dim,
+        n_step=settings.n_step,
+        gamma=settings.gamma,
+        device=wiring.device,
+    )
+    log.info(
+        "replay of %d rows x %d environments takes %.1f MB", replay.capacity, num_envs, replay.nbytes / 1e6
+    )
+    endpoints = [
+        CollectorEndpoint(collector, ring.consumer(), *wiring.shards[collector])
+        for collector, ring in sorted(wiring.rings.items())
+    ]
+    report = LearnerReport(context.messages, interval=config.logging.interval, num_envs=config.num_envs)
+    checkpoints = CheckpointWriter(
+        CheckpointStore(Path(context.files.run_dir) / "checkpoints", config.checkpoint.keep_last),
+        save_replay=config.checkpoint.save_replay,
+        metadata={"task": config.task, "num_envs": config.num_envs, "world_size": wiring.world_size},
+    )
+    return Learner(
+        agent=agent,
+        replay=replay,
+        assembler=GenerationAssembler(endpoints, start),
+        schedule=schedule_for(point, settings.num_updates, warmup, options.utd_mode),
+        decisions=LocalDecisions(),
+        publisher=Publisher(agent, wiring.mailboxes, options.weight_publish_interval),
+        statistics=EpisodeStatistics(num_envs),
+        checkpoints=checkpoints,
+        report=report,
+        board=board,
+        notices=wiring.notices,
+        handshake=context.handshake,
+        evaluate=wiring.evaluate,
+        stop=context.stop,
+        rank=wiring.rank,
+        total=trainer.num_learning_iterations,
+        max_ingest=options.max_ingest_per_iter,
+        save_interval=config.checkpoint.interval,
+        eval_interval=config.eval.interval,
+    )
+
+
+def replay_rows(buffer_size: int, num_envs: int, n_step: int) -> int:
+    """Time rows of the replay: as many whole generations as ``buffer_size`` transitions fill."""
+    return max(math.ceil(buffer_size / num_envs), n_step + 2)
+
+
+def schedule_for(point: ResumePoint | None, num_updates: int, warmup: int, mode: UtdMode) -> UpdateSchedule:
+    """The update schedule of a fresh or a resumed run."""
+    if point is None:
+        return UpdateSchedule(num_updates, warmup, mode=mode)
+    refill = 0 if point.has_replay else warmup
+    return point.schedule.resumed(
+        num_updates=num_updates, mode=mode, generation=point.generation, done=point.updates, refill=refill
+    )
+
+
+def load_checkpoint(learner: Learner, checkpoint: CheckpointRef) -> None:
+    """Puts the learner where the checkpoint was written.
+
+    Raises:
+        MotrixError: the checkpoint's networks or replay are of other sizes than this run's.
+    """
+    point = ResumePoint.read(checkpoint)
+    state = load_file(checkpoint, rank_file(learner.rank))
+    try:
+        learner.agent.load_state_dict(state["agent"])
+        learner.statistics.load_state_dict(state["statistics"])
+        if point.has_replay:
+            learner.replay.load_state_dict(load_file(checkpoint, replay_file(learner.rank)))
+            learner.replay.mark_last_cut(0, learner.replay.num_envs)
+        learner.agent.mark_last_cut(
+            0, learner.replay.num_envs
+        )  # fresh environments: no running return goes on
+    except ValueError as fault:
+        raise MotrixError(f"cannot resume from {checkpoint.path}: {fault}") from fault
+    log.info("resumed from %s: generation %d, %d updates", checkpoint.path, point.generation, point.updates)

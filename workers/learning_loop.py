@@ -1,0 +1,232 @@
+"""The loop of every learner rank: drain, decide, update, publish."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from motrix_rl.algorithms.fastsac.agent import FastSACAgent
+from motrix_rl.replay.buffer import ReplayBuffer
+from transport import (
+    Counter,
+    EventFd,
+    Phase,
+    PipeReader,
+    SlotView,
+    StartupHandshake,
+    StopSignal,
+    WorkerBoard,
+    wait_any,
+)
+from workers.assembler import CollectorEndpoint, GenerationAssembler
+from workers.decision import Decision, DecisionChannel, LearnerView, Operation, UpdateSchedule, decide
+from workers.learner_state import CheckpointWriter
+from workers.publisher import Publisher
+from workers.reporting import LearnerReport
+from workers.statistics import EpisodeStatistics
+from workers.wiring import collector_name
+
+log = logging.getLogger(__name__)
+
+
+class Learner:
+    """One rank: its replay shard, its replica of the agent, and the loop that all ranks run in step.
+
+    The parts are made and wired by ``workers.learner``; the loop reads top to bottom.
+
+    Attributes:
+        admitted: generations in the replay (absolute; ``gstep`` of the contract).
+    """
+
+    def __init__(
+        self,
+        *,
+        agent: FastSACAgent,
+        replay: ReplayBuffer,
+        assembler: GenerationAssembler,
+        schedule: UpdateSchedule,
+        decisions: DecisionChannel,
+        publisher: Publisher,
+        statistics: EpisodeStatistics,
+        checkpoints: CheckpointWriter,
+        report: LearnerReport,
+        board: WorkerBoard,
+        notices: PipeReader,
+        handshake: StartupHandshake,
+        evaluate: EventFd,
+        stop: StopSignal,
+        rank: int,
+        total: int,
+        max_ingest: int,
+        save_interval: int,
+        eval_interval: int,
+    ) -> None:
+        self.agent = agent
+        self.replay = replay
+        self.assembler = assembler
+        self.schedule = schedule
+        self.decisions = decisions
+        self.publisher = publisher
+        self.statistics = statistics
+        self.checkpoints = checkpoints
+        self.report = report
+        self.board = board
+        self.notices = notices
+        self.handshake = handshake
+        self.evaluate = evaluate
+        self.stop = stop
+        self.rank = rank
+        self.total = total
+        self.max_ingest = max_ingest
+        self.save_interval = save_interval
+        self.eval_interval = eval_interval
+        self.admitted = assembler.next_generation
+        self._saved_at = self.admitted
+        self._evaluated = self.admitted // eval_interval if eval_interval else 0
+
+    def run(self) -> None:
+        """Learns until the last generation, or until stop is raised; the last thing it does is save."""
+        while True:
+            self._hear_notices()
+            self.assembler.drain()
+            decision = self._decide()
+            if decision.operation is Operation.TRAIN:
+                self._train(decision)
+            elif decision.operation is Operation.SAVE:
+                self._save()
+            else:
+                break
+        if self._saved_at != self.admitted:
+            self._save()
+        self.report.flush(self)
+
+    def _decide(self) -> Decision:
+        """Rank 0 decides, waiting for data while there is nothing to do; the others hear from it."""
+        if self.rank != 0:
+            self.board.set_phase(Phase.COLLECTIVE)
+            return self.decisions.share(None)
+        while True:
+            view = LearnerView(
+                admitted=self.admitted,
+                complete=self.assembler.complete,
+                done=self.agent.updates_done,
+                total=self.total,
+                stopping=self.stop.is_set(),
+                save_due=self._save_due(),
+            )
+            decision = decide(view, self.schedule, self.max_ingest, self.save_interval)
+            if decision is not None:
+                return self.decisions.share(decision)
+            self._wait_for_data()
+
+    def _save_due(self) -> bool:
+        return (
+            self.save_interval > 0
+            and self.admitted % self.save_interval == 0
+            and self._saved_at != self.admitted
+            and self.admitted < self.total
+        )
+
+    def _wait_for_data(self) -> None:
+        """Sleeps until a ring that the next generation waits for has a slot, or stop is raised."""
+        self.board.set_phase(Phase.WAITING)
+        rings = [endpoint.consumer.filled_fd for endpoint in self.assembler.missing()]
+        wait_any([*rings, self.notices], self.stop, timeout_s=1.0)
+        self.board.beat()
+        self._hear_notices()
+        self.assembler.drain()
+
+    def _hear_notices(self) -> None:
+        """Puts the ring of a collector that was reaped in order; its successor starts after the answer."""
+        for notice in self.notices.drain():
+            endpoint = next(e for e in self.assembler.endpoints if e.collector == notice["collector"])
+            generation = self._recover(endpoint)
+            log.warning(
+                "collector %d is gone; its successor starts at generation %d", endpoint.collector, generation
+            )
+            self.report.recovered(endpoint.collector, generation)
+
+    def _recover(self, endpoint: CollectorEndpoint) -> int:
+        """Rebuilds a dead producer's ring and cuts its last row, wherever that row is by now."""
+        found = endpoint.consumer.recover()
+        if found.last_generation is not None and not found.in_ring:
+            self.replay.mark_last_cut(endpoint.env_lo, endpoint.env_hi)
+            self.agent.mark_last_cut(endpoint.env_lo, endpoint.env_hi)
+            self.statistics.abort(range(endpoint.env_lo, endpoint.env_hi))
+        endpoint.incarnation += 1
+        self.deliver_slots(endpoint)
+        return found.next_generation
+
+    def deliver_slots(self, endpoint: CollectorEndpoint) -> None:
+        """Tells the present incarnation of a collector where its slots are: exactly one message."""
+        name = collector_name(endpoint.collector)
+        self.handshake.deliver(name, endpoint.incarnation, endpoint.consumer.message())
+
+    def _train(self, decision: Decision) -> None:
+        while self.assembler.complete < decision.generation:  # only ranks other than 0 ever wait here
+            if self.stop.is_set():
+                break
+            self._wait_for_data()
+        self.board.set_phase(Phase.INGESTING)
+        while self.admitted < min(decision.generation, self.assembler.complete):
+            self._admit()
+        self.agent.sync_statistics()
+        self.assembler.release_popped()
+        if decision.num_updates:
+            self._update(decision.num_updates)
+        self.board.set(Counter.GENERATION, self.admitted)
+        self.report.after_decision(self)
+        self._request_evaluation()
+
+    def _request_evaluation(self) -> None:
+        """Rings the evaluator when the run has crossed another multiple of the interval, and at its end."""
+        if self.eval_interval == 0 or self.rank != 0:
+            return
+        due = self.admitted // self.eval_interval
+        if (due > self._evaluated or self.admitted == self.total) and self.agent.updates_done > 0:
+            self._evaluated = due
+            self.publisher.publish()
+            self.evaluate.post()
+
+    def _admit(self) -> None:
+        """Moves one complete generation from the rings into the replay."""
+        shards = self.assembler.pop()
+        self.replay.append(self.admitted, shards)
+        for endpoint, shard in zip(self.assembler.endpoints, shards, strict=True):
+            self.statistics.add(endpoint.env_lo, shard.reward, shard.terminated | shard.truncated, shard.cut)
+            self.report.saw_slot(self, shard)
+            self.board.add(Counter.ENV_STEPS, shard.num_envs)
+        self.agent.observe(
+            row_of(shards, "obs"),
+            row_of(shards, "critic_obs"),
+            **{name: row_of(shards, name) for name in ("reward", "terminated", "truncated", "cut")},
+        )
+        self.admitted += 1
+
+    def _update(self, count: int) -> None:
+        self.board.set_phase(Phase.UPDATING)
+        if self.publisher.version < 0:
+            self.publisher.publish()  # learning begins
+        self.agent.update(self.replay, count, on_update=self._after_update)
+
+    def _after_update(self, updates_done: int) -> None:
+        self.publisher.after_update(updates_done)
+        self.board.set(Counter.UPDATES, updates_done)
+        self.board.beat()
+
+    def _save(self) -> None:
+        self.board.set_phase(Phase.SAVING)
+        self._saved_at = self.admitted
+        self.checkpoints.save(self)
+
+
+def row_of(shards: Sequence[SlotView], name: str) -> npt.NDArray[Any] | None:
+    """One field of a whole generation, ``[N, ...]``; the slot itself where one collector fills the row."""
+    parts = [getattr(shard, name) for shard in shards]
+    if parts[0] is None:
+        return None
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -1,0 +1,126 @@
+"""From a configuration and a machine to a layout: sizes in bytes, the request, the plan as text."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from motrix_rl.tasks.registry import env_spec, parse_task
+from topology import (
+    MachineSpec,
+    TrainerRequest,
+    TrainerTopology,
+    render_plan,
+    require_memory,
+    resolve_trainer_topology,
+    to_json,
+)
+from transport import SlotLayout
+
+if TYPE_CHECKING:
+    from motrix_rl.config.schema import RootConfig
+    from motrix_rl.envs.spec import EnvSpec
+
+FLOAT = 4
+#: Copies of a rank's parameters: networks, target, gradients, two moments, and the work of one update.
+LEARNER_COPIES = 8
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """What a run is made from.
+
+    Attributes:
+        machine: the machine the layout is for.
+        request: what was asked for.
+        topology: who runs where.
+        env_spec: sizes and bounds of the task.
+    """
+
+    machine: MachineSpec
+    request: TrainerRequest
+    topology: TrainerTopology
+    env_spec: EnvSpec
+
+    @property
+    def policy_size(self) -> int:
+        """float32 values of one version of the policy in the mailbox."""
+        return self.request.policy_bytes // FLOAT
+
+
+def make_plan(config: RootConfig, machine: MachineSpec | None = None) -> TrainingPlan:
+    """Resolves the layout; starts nothing.
+
+    Raises:
+        UsageError: the task is unknown or cannot be trained.
+        TopologyError: the request does not fit the machine.
+    """
+    machine = MachineSpec.detect() if machine is None else machine
+    request = trainer_request(config, None)
+    resolve_trainer_topology(machine, request)  # refuse what no layout can serve before loading a simulator
+    task = parse_task(config.task)
+    spec = env_spec(task.task, task.backend, config.env)
+    request = trainer_request(config, spec)
+    return TrainingPlan(machine, request, resolve_trainer_topology(machine, request), spec)
+
+
+def require_room(plan: TrainingPlan) -> None:
+    """Refuses a run that would not fit into memory, before anything is started."""
+    require_memory(plan.machine, plan.topology, plan.request)
+
+
+def trainer_request(config: RootConfig, spec: EnvSpec | None) -> TrainerRequest:
+    """The resolver's request; bytes are 0 while the task's sizes are unknown."""
+    options = config.algo.trainer.async_options
+    return TrainerRequest(
+        num_envs=config.num_envs,
+        batch_size=config.algo.agent.batch_size,
+        num_learners=options.num_learners,
+        num_collectors=options.num_collectors,
+        learner_devices=tuple(options.learner_devices)
+        if isinstance(options.learner_devices, list)
+        else options.learner_devices,
+        cpus_per_collector=options.cpus_per_collector,
+        collector_cpu_cores=options.collector_cpu_cores,
+        learner_cpu_cores=options.learner_cpu_cores,
+        collector_inference_device=options.collector_inference_device,
+        transition_ipc=options.transition_ipc,
+        weight_ipc=options.weight_ipc,
+        weight_ipc_min_bytes=options.weight_ipc_min_bytes,
+        ring_capacity=options.ring_capacity,
+        evaluator=config.eval.interval > 0,
+        **({} if spec is None else byte_sizes(config, spec)),
+    )
+
+
+def byte_sizes(config: RootConfig, spec: EnvSpec) -> dict[str, int]:
+    """Bytes of slots, replay, policy and learner."""
+    agent = config.algo.agent
+    layout = SlotLayout.for_shard(config.num_envs, spec.obs_dim, spec.action_dim, spec.critic_obs_dim)
+    critic_dim = spec.critic_obs_dim or 0
+    row = FLOAT * (spec.obs_dim + critic_dim + spec.action_dim + 1) + 3
+    actor = _mlp_parameters(spec.obs_dim, agent.actor_hidden_dim, 2 * spec.action_dim)
+    critic_input = (spec.critic_obs_dim or spec.obs_dim) + spec.action_dim
+    critics = agent.num_q_networks * _mlp_parameters(critic_input, agent.critic_hidden_dim, agent.num_atoms)
+    return {
+        "slot_bytes_per_env": -(-layout.nbytes // config.num_envs),
+        "replay_bytes": row * agent.buffer_size,
+        "policy_bytes": FLOAT * (actor + 2 * spec.obs_dim),
+        "learner_bytes": FLOAT * LEARNER_COPIES * (actor + 2 * critics),
+    }
+
+
+def _mlp_parameters(inputs: int, hidden: int, outputs: int) -> int:
+    widths = [inputs, hidden, hidden // 2, hidden // 4]
+    layers = sum((a + 3) * b for a, b in pairwise(widths))  # weights, bias, LayerNorm
+    return layers + (widths[-1] + 1) * outputs
+
+
+def plan_text(config: RootConfig, machine: MachineSpec | None = None, *, as_json: bool = False) -> str:
+    """The layout as ``motrix-rl plan`` prints it; starts nothing."""
+    plan = make_plan(config, machine)
+    if as_json:
+        return json.dumps(to_json(plan.topology), indent=2)
+    return render_plan(plan.machine, plan.topology, plan.request)

@@ -1,0 +1,104 @@
+"""Everything shared between the processes of a run, made by the supervisor before the first spawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from topology import CollectorInfo
+from transport import (
+    ControlBlock,
+    EventFd,
+    PipeReader,
+    PipeWriter,
+    Ring,
+    SlotLayout,
+    StartupHandshake,
+    StopSignal,
+    WeightMailbox,
+    message_pipe,
+)
+from workers.planning import TrainingPlan
+from workers.wiring import EVALUATOR, collector_name, learner_name
+
+FLOAT = 4
+
+
+@dataclass(frozen=True)
+class RunResources:
+    """Shared objects, by who uses them. The supervisor keeps them alive until every worker has been reaped.
+
+    Attributes:
+        control: one row a worker.
+        stop: the run's stop level.
+        handshake: slot delivery and ready barrier.
+        rings: by collector id.
+        mailboxes: by NUMA node (None = unpinned); written by the rank the topology names.
+        notices: pipes from the supervisor to each learner rank: (read end, write end).
+        evaluate: rung by rank 0 for the evaluator.
+    """
+
+    control: ControlBlock
+    stop: StopSignal
+    handshake: StartupHandshake
+    rings: dict[int, Ring]
+    mailboxes: dict[int | None, WeightMailbox]
+    notices: dict[int, tuple[PipeReader, PipeWriter]]
+    evaluate: EventFd
+
+    @classmethod
+    def create(
+        cls, plan: TrainingPlan, *, ring_capacity: int, start_generation: int, policy_size: int
+    ) -> RunResources:
+        """Makes them all; nothing gets a name in the file system.
+
+        Args:
+            plan: the layout.
+            ring_capacity: slots of each ring.
+            start_generation: generation of the first slot (that of the checkpoint when resuming).
+            policy_size: float32 values of one version of the policy.
+        """
+        topology = plan.topology
+        names = worker_names(plan)
+        collectors = [collector_name(info.id) for info in topology.collectors]
+        return cls(
+            control=ControlBlock.create(names),
+            stop=StopSignal(),
+            handshake=StartupHandshake.create(names, collectors),
+            rings={
+                info.id: Ring.create(
+                    slot_layout(plan, info), ring_capacity, start_generation=start_generation
+                )
+                for info in topology.collectors
+            },
+            mailboxes={node: WeightMailbox.create(FLOAT * policy_size) for node, _ in topology.mailbox_nodes},
+            notices={info.rank: message_pipe() for info in topology.learners},
+            evaluate=EventFd(label="evaluation request"),
+        )
+
+    def close(self) -> None:
+        """Gives all memory and descriptors back; call when every worker has been reaped."""
+        for ring in self.rings.values():
+            ring.close()
+        for mailbox in self.mailboxes.values():
+            mailbox.close()
+        for reader, writer in self.notices.values():
+            reader.close()
+            writer.close()
+        self.handshake.close()
+        self.control.close()
+        self.evaluate.close()
+        self.stop.close()
+
+
+def worker_names(plan: TrainingPlan) -> list[str]:
+    """Names of all workers, learners first."""
+    topology = plan.topology
+    names = [learner_name(info.rank) for info in topology.learners]
+    names += [collector_name(info.id) for info in topology.collectors]
+    return names + ([EVALUATOR] if topology.evaluator is not None else [])
+
+
+def slot_layout(plan: TrainingPlan, info: CollectorInfo) -> SlotLayout:
+    """Layout of one collector's slots."""
+    spec = plan.env_spec
+    return SlotLayout.for_shard(info.num_envs, spec.obs_dim, spec.action_dim, spec.critic_obs_dim)

@@ -1,0 +1,125 @@
+"""Where a run lives and where it goes on from, settled before any process starts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from motrix_rl.checkpoint import BestStore, CheckpointError, CheckpointStore, open_checkpoint
+from motrix_rl.config import dump_config
+from motrix_rl.errors import UsageError
+from motrix_rl.runs import RunDirectory, newest_run, resolve_run
+from motrix_rl.tasks.registry import parse_task
+from topology import to_json
+from topology.description import describe_machine
+from workers.planning import TrainingPlan
+
+if TYPE_CHECKING:
+    from motrix_rl.config.schema import RootConfig
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RunStart:
+    """The start of one life of a run.
+
+    Attributes:
+        config: what it runs with.
+        directory: where it writes.
+        checkpoint: what it goes on from; None for a fresh run.
+        generation: generations already admitted (0 for a fresh run).
+        best_return: mean return of the best policy so far; None when there is none.
+        skipped: lines about checkpoints that could not be used.
+    """
+
+    config: RootConfig
+    directory: RunDirectory
+    checkpoint: Path | None
+    generation: int
+    best_return: float | None
+    skipped: tuple[str, ...] = ()
+
+
+def prepare_run(config: RootConfig, plan: TrainingPlan) -> RunStart:
+    """Makes or reopens the run directory and finds the checkpoint to go on from.
+
+    Raises:
+        UsageError: nothing to resume, the run is still going on or is done already, or the directory cannot be
+            used.
+    """
+    skipped: list[str] = []
+    directory, checkpoint = _find_resume(config, skipped.append)
+    generation = 0
+    if checkpoint is not None:
+        generation = int(open_checkpoint(checkpoint).metadata["generation"])
+        total = config.algo.trainer.num_learning_iterations
+        if generation >= total:
+            raise UsageError(
+                f"{checkpoint} is at generation {generation}, and the run ends at "
+                f"algo.trainer.num_learning_iterations={total}; give a larger number to go on"
+            )
+    best = None
+    if directory is None:
+        task = parse_task(config.task)
+        directory = RunDirectory.create(config.runs_root, task.task, task.backend, task.algo, config.run_dir)
+    else:
+        directory.ensure_folders()
+        best = _best_return(directory)
+    directory.config_path.write_text(dump_config(config), encoding="utf-8")
+    directory.record.begin(
+        machine=describe_machine(plan.machine),
+        topology=to_json(plan.topology),
+        extra={"resumed_from": None if checkpoint is None else str(checkpoint)},
+    )
+    return RunStart(
+        config=config,
+        directory=directory,
+        checkpoint=checkpoint,
+        generation=generation,
+        best_return=best,
+        skipped=tuple(skipped),
+    )
+
+
+def _best_return(directory: RunDirectory) -> float | None:
+    try:
+        best = BestStore(directory.best).open()
+    except CheckpointError as fault:
+        log.warning("the best policy so far cannot be read and will be replaced: %s", fault)
+        return None
+    return None if best is None else float(best.metadata["return_mean"])
+
+
+def _find_resume(
+    config: RootConfig, on_skip: Callable[[str], None]
+) -> tuple[RunDirectory | None, Path | None]:
+    """The directory to go on in (None = a new one) and the checkpoint to load (None = from the start).
+
+    A run is gone on with in its own directory. A single checkpoint, or ``run_dir=``, starts a new one, so that
+    nothing that lies behind that checkpoint is overwritten.
+    """
+    if config.resume is None:
+        return None, None
+    if config.resume == "auto":
+        task = parse_task(config.task)
+        run = newest_run(config.runs_root, task.task, task.backend, task.algo, with_checkpoint=True)
+        if run is None:
+            return None, None  # nothing yet: the first start of a job that always says resume=auto
+        named = None
+    else:
+        resolved = resolve_run(config.resume, config.runs_root)
+        run, named = resolved.run_dir, resolved.checkpoint
+    if run.record.is_running():
+        raise UsageError(
+            f"{run.path} is still running; wait for its end, or start another run without resume"
+        )
+    if named is not None:
+        return None, open_checkpoint(named).path
+    newest = CheckpointStore(run.checkpoints, config.checkpoint.keep_last).newest_valid(on_skip)
+    if newest is None:
+        raise UsageError(f"{run.path} has no checkpoint to resume from; start again without resume")
+    return (None if config.run_dir is not None else run), newest.path

@@ -1,0 +1,371 @@
+"""The supervisor: plans a run, starts its workers, shows it, watches it, and ends it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from motrix_rl.console import BootStatus, RunStatus, make_console
+from motrix_rl.logs import OutputPump, tail
+from motrix_rl.metrics import MetricsWriter
+from motrix_rl.runs import RunDirectory
+from transport import StopReason
+from workers.crew import Crew
+from workers.fleet import Fleet, Worker
+from workers.planning import TrainingPlan, make_plan, require_room
+from workers.resources import RunResources
+from workers.resume import RunStart, prepare_run
+from workers.status import StatusBoard
+from workers.watchdog import Watchdog, request_stacks
+
+if TYPE_CHECKING:
+    from motrix_rl.config.schema import RootConfig
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two frames of the panel.
+FRAME_S = 0.25
+#: Seconds that the rest of a run has after one of its workers failed.
+FAULT_GRACE_S = 5.0
+
+STOP_REASONS = {
+    "finished": StopReason.FINISHED,
+    "interrupted": StopReason.INTERRUPTED,
+    "failed": StopReason.WORKER_DIED,
+}
+
+EXIT_FINISHED = 0
+EXIT_FAILED = 1
+EXIT_INTERRUPTED_TWICE = 130
+
+
+OutcomeKind = Literal["running", "finished", "interrupted", "failed"]
+
+
+@dataclass
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        kind: finished, interrupted or failed.
+        reason: one line; empty when finished.
+        culprit: the worker that failed, if one did.
+    """
+
+    kind: OutcomeKind = "running"
+    reason: str = ""
+    culprit: str | None = None
+
+
+class Interrupts:
+    """Counts SIGINT, SIGTERM and SIGHUP; the wake-up descriptor ends the supervisor's wait at once."""
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.name = ""
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def _note(self, signum: int, _frame: Any) -> None:
+        self.count += 1
+        self.name = signal.Signals(signum).name
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Handlers of the parent while the run lasts; what was there before comes back afterwards."""
+        before = {signum: signal.signal(signum, self._note) for signum in self.SIGNALS}
+        wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(wakeup)
+            for signum, handler in before.items():
+                signal.signal(signum, handler)
+            os.close(self._read)
+            os.close(self._write)
+
+    def fileno(self) -> int:
+        return self._read
+
+    def clear_wakeup(self) -> None:
+        """Empties the wake-up pipe."""
+        try:
+            os.read(self._read, 4096)
+        except BlockingIOError:
+            return
+
+
+class Supervisor:
+    """One run, from the first spawn to the last reap.
+
+    Args:
+        config: the resolved configuration.
+        plan: the layout.
+        start: run directory, and where the run goes on from.
+    """
+
+    def __init__(self, config: RootConfig, plan: TrainingPlan, start: RunStart) -> None:
+        self.config = config
+        self.plan = plan
+        self.start = start
+        self.options = config.algo.trainer.async_options
+        self.console = make_console(config.logging.console)
+        self.output = OutputPump()
+        self.fleet = Fleet(self.output, start.directory.log_path)
+        self.resources = RunResources.create(
+            plan,
+            ring_capacity=self.options.ring_capacity,
+            start_generation=start.generation,
+            policy_size=plan.policy_size,
+        )
+        self.crew = Crew(config, plan, start, self.resources, self.fleet)
+        self.status = StatusBoard(config, plan, start, self.fleet, self.resources, self.output)
+        self.metrics = MetricsWriter(
+            start.directory.metrics_path, start.directory.tensorboard if config.logging.tensorboard else None
+        )
+        self.watchdog = Watchdog(self.options.heartbeat_timeout_s, self.options.boot_timeout_s)
+        self.interrupts = Interrupts()
+        self.outcome = Outcome()
+        self._next_frame = 0.0
+
+    def run(self) -> int:
+        """Runs to the end and returns the exit code of the command."""
+        with self.interrupts.installed():
+            try:
+                self._boot()
+                self._supervise()
+                self._shut_down()
+            finally:
+                self.fleet.kill_all()
+                self.console.close(self._final_view())
+                summary = self.status.summary()
+                self._clean_up()
+        return self._conclude(summary)
+
+    def _clean_up(self) -> None:
+        self.crew.sweep()
+        self.resources.close()
+        self.output.close()
+        self.metrics.close()
+
+    # Boot ---------------------------------------------------------------------------------------------------
+
+    def _boot(self) -> None:
+        self.crew.start_all()
+        deadline = time.monotonic() + self.options.boot_timeout_s
+        while self.outcome.kind == "running":
+            self._tick(FRAME_S)
+            waiting = self.crew.not_ready()
+            if not waiting:
+                self.resources.handshake.release()
+                self.status.started()
+                return
+            for worker in self.fleet.reap():
+                self._fail(worker.name, f"{worker.name} failed while it was starting: {worker.cause()}")
+                return
+            if time.monotonic() > deadline:
+                limit = self.options.boot_timeout_s
+                names = ", ".join(waiting)
+                for name in waiting:
+                    request_stacks(self.fleet.workers[name])
+                self._fail(
+                    waiting[0],
+                    f"boot took longer than boot_timeout_s={limit:g} s; not ready: {names}",
+                )
+
+    # Running ------------------------------------------------------------------------------------------------
+
+    def _supervise(self) -> None:
+        while self.outcome.kind == "running":
+            self._tick(FRAME_S)
+            for worker in self.fleet.reap():
+                self._on_exit(worker)
+            hung = self.watchdog.hung(self.fleet.living(), self.resources.control)
+            if hung is not None:
+                self._on_hung(*hung)
+            if self.crew.learners_done() and self.outcome.kind == "running":
+                self.outcome = Outcome("finished")
+
+    def _on_exit(self, worker: Worker) -> None:
+        if worker.exit_code == 0 and self.crew.may_leave(worker):
+            return
+        if worker.role == "evaluator" and self.crew.restart_evaluator(worker):
+            self.console.note(f"{worker.name} {worker.cause()}; started again")
+            self._write_error(worker)
+            return
+        if worker.role == "collector" and self.crew.begin_restart(worker):
+            self.console.note(f"{worker.name} {worker.cause()}; starting it again, last log lines:")
+            for line in tail(self.start.directory.log_path(worker.name), 3):
+                self.console.note(f"  {line}")
+            self._write_error(worker)
+            return
+        self._fail(worker.name, f"{worker.name} {worker.cause()}")
+        self._write_error(worker)
+
+    def _on_hung(self, worker: Worker, why: str) -> None:
+        request_stacks(worker)
+        self.console.note(f"{worker.name} is hung ({why}); its stacks are in its log")
+        worker.error = {"line": f"hung: {why}", "traceback": f"{worker.name} was hung: {why}\n"}
+        end = time.monotonic() + 1.0
+        while time.monotonic() < end:  # let the stacks arrive in the log
+            self._tick(0.1)
+        worker.process.kill()
+
+    # Ending -------------------------------------------------------------------------------------------------
+
+    def _shut_down(self) -> None:
+        """Ask, wait, TERM, KILL; a second Ctrl-C goes straight to the end."""
+        failed = self.outcome.kind == "failed"
+        finished = self.outcome.kind == "finished"
+        limit = (
+            min(FAULT_GRACE_S, self.options.shutdown_timeout_s) if failed else self.options.shutdown_timeout_s
+        )
+        deadline = time.monotonic() + limit
+        if finished:  # the last evaluation is part of the run
+            self.fleet.wait_gone(deadline, self._closing_tick)
+        self.crew.stop(STOP_REASONS[self.outcome.kind], self.outcome.culprit)
+        if not self.fleet.wait_gone(deadline, self._closing_tick) and self.interrupts.count < 2:
+            late = ", ".join(worker.name for worker in self.fleet.living())
+            self.console.note(f"not gone after {limit:g} s, ending: {late}")
+            self.fleet.signal_all(signal.SIGTERM)
+            self.fleet.wait_gone(time.monotonic() + 1.0, self._closing_tick)
+        self.fleet.kill_all()
+
+    def _closing_tick(self, timeout_s: float) -> None:
+        self._tick(timeout_s)
+        for worker in self.fleet.reap():
+            if worker.exit_code != 0 and self.outcome.kind != "failed" and self.interrupts.count < 2:
+                self._fail(worker.name, f"{worker.name} {worker.cause()} while the run was ending")
+                self._write_error(worker)
+        if self.interrupts.count >= 2:
+            self.fleet.kill_all()
+
+    def _fail(self, culprit: str, reason: str) -> None:
+        if self.outcome.kind != "failed":
+            self.outcome = Outcome("failed", reason, culprit)
+            worker = self.fleet.workers.get(culprit)
+            if worker is not None and not worker.alive:
+                self._write_error(worker)
+
+    def _write_error(self, worker: Worker) -> None:
+        """Leaves the whole story of a fault where the last line of the terminal points to."""
+        path = self.start.directory.error_path(worker.name)
+        if path.exists() and worker.error is not None and "traceback" in worker.error:
+            return  # the worker wrote its own traceback
+        lines = tail(self.start.directory.log_path(worker.name), 40)
+        told = "" if worker.error is None else str(worker.error.get("traceback", ""))
+        text = f"{worker.name} {worker.cause()}\n{told}\nlast lines of its log:\n" + "\n".join(lines)
+        try:
+            self.start.directory.write_error(worker.name, text)
+        except OSError as fault:
+            log.error("cannot write %s: %s", path, fault)
+
+    # One turn -----------------------------------------------------------------------------------------------
+
+    def _tick(self, timeout_s: float) -> None:
+        """Waits a little, hears everybody, shows a frame when it is time, and sees to interrupts."""
+        self.fleet.poll(timeout_s, [self.interrupts.fileno()])
+        self.interrupts.clear_wakeup()
+        for worker, message in self.fleet.take_messages():
+            self._on_message(worker, message)
+        if self.outcome.kind == "running":
+            if self.interrupts.count:
+                self.outcome = Outcome("interrupted", f"interrupted by {self.interrupts.name}")
+            elif self.resources.stop.is_set():
+                self.outcome = Outcome("interrupted", "a worker received SIGTERM")
+        if time.monotonic() >= self._next_frame:
+            self._next_frame = time.monotonic() + FRAME_S
+            self._show()
+
+    def _on_message(self, worker: Worker, message: dict[str, Any]) -> None:
+        kind = message.pop("kind")
+        if kind == "note":
+            self.status.note(message["text"])
+            self.console.note(message["text"])
+        elif kind == "recovered":
+            self.crew.finish_restart(message["collector"], message["generation"])
+        elif kind in ("metrics", "status"):
+            self.status.learner_figures(message)
+            if kind == "metrics":
+                self.metrics.write(self.status.metrics_record())
+        elif kind == "eval":
+            self.status.evaluated(message)
+            self.metrics.write(self.status.evaluation_record(message))
+        else:
+            log.warning("unknown message %r from %s", kind, worker.name)
+
+    def _show(self) -> None:
+        if self.status.booting:
+            self.console.boot(self.status.boot_view())
+        else:
+            self.console.status(self.status.run_view(self.outcome.kind))
+
+    def _final_view(self) -> BootStatus | RunStatus:
+        return self.status.boot_view() if self.status.booting else self.status.run_view(self.outcome.kind)
+
+    def _conclude(self, summary: dict[str, Any]) -> int:
+        directory = self.start.directory
+        assert self.outcome.kind != "running"
+        directory.record.finish(self.outcome.kind, self.outcome.reason or None, **summary)
+        for line in closing_lines(self.outcome, directory, summary):
+            print(line, flush=True)
+        if self.interrupts.count >= 2:
+            return EXIT_INTERRUPTED_TWICE
+        return EXIT_FAILED if self.outcome.kind == "failed" else EXIT_FINISHED
+
+
+def closing_lines(outcome: Outcome, directory: RunDirectory, summary: dict[str, Any]) -> list[str]:
+    """What stays on the terminal: how it ended, where everything is, and what to do next."""
+    where = shown(directory.path)
+    done = f"generation {summary['generation']}, {summary['updates']} updates, {summary['seconds']:.0f} s"
+    best = summary["best_eval"]
+    lines: list[str] = []
+    if outcome.kind == "failed":
+        lines.append(f"run failed: {outcome.reason}")
+        if outcome.culprit is not None:
+            lines.append(f"  log:       {shown(directory.log_path(outcome.culprit))}")
+            lines.append(f"  traceback: {shown(directory.error_path(outcome.culprit))}")
+    elif outcome.kind == "interrupted":
+        lines.append(f"{outcome.reason}; saved at {done}")
+    else:
+        lines.append(f"finished: {done}")
+    if best is not None:
+        lines.append(f"  best evaluation: return {best:.1f}")
+    lines.append(f"  run: {where}")
+    if outcome.kind == "finished":
+        lines.append(f"  evaluate it: motrix-rl eval {where}")
+    elif any(directory.checkpoints.glob("step_*")):
+        lines.append(f"  go on with it: python train.py resume={where}")
+    return lines
+
+
+def shown(path: Path) -> str:
+    """A path as a person would type it from here."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def run_training(config: RootConfig) -> int:
+    """Trains as configured.
+
+    Returns:
+        0 when the run finished or was interrupted and saved, 1 when it failed, 130 after a second Ctrl-C.
+
+    Raises:
+        UsageError: the request is wrong; nothing was started.
+        TopologyError: the request does not fit the machine; nothing was started.
+    """
+    plan = make_plan(config)
+    require_room(plan)
+    start = prepare_run(config, plan)
+    return Supervisor(start.config, plan, start).run()

@@ -1,0 +1,156 @@
+"""What the supervisor makes and hands to each worker at its spawn.
+
+Everything here travels through ``multiprocessing``'s spawn as keyword arguments: shared memory and
+descriptors are duplicated into the child, configuration goes as plain values. Nothing has a name in the
+file system, so nothing is left there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from transport import (
+    ControlBlock,
+    EventFd,
+    PipeReader,
+    PipeWriter,
+    Ring,
+    StartupHandshake,
+    StopSignal,
+    WeightMailbox,
+)
+
+if TYPE_CHECKING:
+    from motrix_rl.config.schema import RootConfig
+    from motrix_rl.envs.spec import EnvSpec
+
+SUPERVISOR = "supervisor"
+EVALUATOR = "evaluator"
+
+
+def collector_name(index: int) -> str:
+    """Name of a collector in logs, panel and control block."""
+    return f"collector-{index}"
+
+
+def learner_name(rank: int) -> str:
+    """Name of a learner in logs, panel and control block."""
+    return f"learner-{rank}"
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """Where a worker writes.
+
+    Attributes:
+        run_dir: the run directory.
+        log: this worker's log.
+        error: file for the traceback of a fault.
+    """
+
+    run_dir: str
+    log: str
+    error: str
+
+
+@dataclass(frozen=True)
+class WorkerContext:
+    """What every worker gets.
+
+    Attributes:
+        name: its name in the control block.
+        config: the resolved configuration.
+        env_spec: sizes and bounds of the task.
+        files: where it writes.
+        parent_pid: the supervisor; a worker whose parent is another process leaves.
+        control: shared counters; the worker writes its own row only.
+        stop: raised once by the supervisor (or by a worker that received SIGTERM), never lowered.
+        handshake: slot delivery and the ready barrier.
+        messages: this worker's pipe to the supervisor (the worker is its only writer).
+        num_threads: intra-op threads, as the topology has it.
+        incarnation: life of this worker, from 0.
+        barrier: wait for the release at boot (False for a restarted collector).
+    """
+
+    name: str
+    config: RootConfig
+    env_spec: EnvSpec
+    files: RunFiles
+    parent_pid: int
+    control: ControlBlock
+    stop: StopSignal
+    handshake: StartupHandshake
+    messages: PipeWriter
+    num_threads: int
+    incarnation: int = 0
+    barrier: bool = True
+
+
+@dataclass(frozen=True)
+class CollectorWiring:
+    """A collector's own channels.
+
+    Attributes:
+        index: collector id.
+        env_lo: first of its environments (global index).
+        env_hi: one past the last.
+        ring: the collector is its only producer.
+        mailbox: weights; the collector is one of its readers.
+        random_until: generations below this act at random (the warm-up of the first start).
+        device: where its inference runs.
+    """
+
+    index: int
+    env_lo: int
+    env_hi: int
+    ring: Ring
+    mailbox: WeightMailbox
+    random_until: int
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class LearnerWiring:
+    """A learner rank's own channels.
+
+    Attributes:
+        rank: rank on this machine.
+        world_size: learners over all machines.
+        device: where its networks and replay live.
+        rings: rings of its collectors, by collector id; the rank is their only consumer.
+        shards: ``(lo, hi)`` environment columns of each of its collectors, by collector id, counted from the
+            rank's first environment.
+        mailboxes: weights; this rank is their only writer (one for each NUMA node it serves; none where
+            another rank does).
+        notices: the supervisor's pipe to this rank.
+        evaluate: rung by the rank when a version is to be evaluated.
+        resume: checkpoint directory to load, or None.
+    """
+
+    rank: int
+    world_size: int
+    device: str
+    rings: dict[int, Ring]
+    shards: dict[int, tuple[int, int]]
+    mailboxes: tuple[WeightMailbox, ...]
+    notices: PipeReader
+    evaluate: EventFd
+    resume: str | None = None
+
+
+@dataclass(frozen=True)
+class EvaluatorWiring:
+    """The evaluator's own channels.
+
+    Attributes:
+        mailbox: weights; the evaluator is one of its readers.
+        evaluate: rung by learner rank 0; the evaluator is its only reader.
+        best: directory of the best policy; the evaluator is its only writer.
+        best_so_far: mean return of the best policy found before a resume.
+    """
+
+    mailbox: WeightMailbox
+    evaluate: EventFd
+    best: str
+    best_so_far: float | None = None
