@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -14,8 +14,14 @@ class UsageError(MotrixError):
     """What was asked for does not exist or cannot work; nothing was started.
 
     The message is one line that says what is wrong and names the nearest valid thing. The command line
-    prints it without a traceback and ends with exit code 2.
+    prints it without a traceback and ends with exit code 2. What the user wrote is quoted in it, so line breaks
+    and control characters are shown escaped.
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in message)
+        )
 
 
 def nearest(name: str, choices: Iterable[str]) -> str | None:
@@ -45,7 +51,7 @@ def nearest(name: str, choices: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
-    """Returns `"; did you mean 'x'?"`, or `"; valid: a, b, c"` where nothing is close and the list is short."""
+    """Returns `"; did you mean 'x'?"`, or `"; valid: a, b"` where nothing is close and the list is short."""
     listed = list(choices)
     found = nearest(name, listed)
     if found is not None:
@@ -63,13 +69,20 @@ def _similarity(wanted: str, choice: str) -> float:
     """Returns how alike two folded names are: 2 equal, 1 - edits/length, with credit for parts and order."""
     if wanted == choice:
         return 2.0
-    score = 1.0 - _edits(wanted, choice) / max(len(wanted), len(choice))
+    score = _alike(wanted, choice)
     shorter, longer = sorted((wanted, choice), key=len)
     if len(shorter) >= 3 and shorter in longer:
         score = max(score, 0.6 + 0.2 * len(shorter) / len(longer))
-    # Words in another order (`swingup_cartpole`) have many edits and long common blocks.
-    blocks = difflib.SequenceMatcher(None, wanted, choice, autojunk=False).ratio()
-    return max(score, 0.8 * blocks)
+    # The same words in another order: `swingup_cartpole`.
+    return max(score, 0.9 * _alike(_sorted_words(wanted), _sorted_words(choice)))
+
+
+def _sorted_words(name: str) -> str:
+    return "_".join(sorted(re.split(r"[_.:/]", name)))
+
+
+def _alike(first: str, second: str) -> float:
+    return 1.0 - _edits(first, second) / max(len(first), len(second))
 
 
 def _edits(first: str, second: str) -> int:

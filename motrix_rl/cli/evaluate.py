@@ -7,7 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from motrix_rl.checkpoint import BestStore, CheckpointError, CheckpointRef, CheckpointStore, load_file, open_checkpoint
+from motrix_rl.checkpoint import (
+    BestStore,
+    CheckpointError,
+    CheckpointRef,
+    CheckpointStore,
+    load_file,
+    open_checkpoint,
+)
 from motrix_rl.cli.arguments import Arguments, positive_int
 from motrix_rl.config import load_saved
 from motrix_rl.errors import UsageError
@@ -30,11 +37,19 @@ def main(words: list[str], program: str) -> int:
     """
     arguments = Arguments(program, "Plays whole episodes with a trained policy, without exploration noise.")
     arguments.add_argument("run", metavar="RUN", help="a run directory, a checkpoint, or 'latest'")
-    arguments.add_argument("--episodes", type=positive_int, default=20, metavar="N", help="episodes (default: 20)")
+    arguments.add_argument(
+        "--episodes", type=positive_int, default=20, metavar="N", help="episodes (default: 20)"
+    )
     arguments.add_argument("--seed", type=int, default=1, help="seed of the environments (default: 1)")
-    arguments.add_argument("--threads", type=positive_int, default=1, help="threads that step worlds (default: 1)")
-    arguments.add_argument("--latest", action="store_true", help="the newest checkpoint instead of the best policy")
-    arguments.add_argument("--runs-root", default="runs", metavar="DIR", help="where runs are (default: runs)")
+    arguments.add_argument(
+        "--threads", type=positive_int, default=1, help="threads that step worlds (default: 1)"
+    )
+    arguments.add_argument(
+        "--latest", action="store_true", help="the newest checkpoint instead of the best policy"
+    )
+    arguments.add_argument(
+        "--runs-root", default="runs", metavar="DIR", help="where runs are (default: runs)"
+    )
     arguments.add_argument("--json", action="store_true", help="print one JSON object")
     given = arguments.parse_args(words)
 
@@ -70,7 +85,9 @@ def choose_checkpoint(run: ResolvedRun, *, newest: bool) -> CheckpointRef:
     except CheckpointError as error:
         raise UsageError(str(error)) from error
     if found is None:
-        raise UsageError(f"{run.run_dir} has no checkpoint yet; it appears after checkpoint.interval generations")
+        raise UsageError(
+            f"{run.run_dir} has no checkpoint yet; it appears after checkpoint.interval generations"
+        )
     return found
 
 
@@ -90,15 +107,22 @@ def load_policy(checkpoint: CheckpointRef) -> tuple[Policy, dict[str, Any]]:
     saved = load_file(checkpoint, POLICY_FILE)
     try:
         agent = FastSACConfig.model_validate(saved["agent"])
-        sizes = {key: tuple(value) if isinstance(value, list) else value for key, value in saved["env_spec"].items()}
+        sizes: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in saved["env_spec"].items()
+        }
         policy = Policy(agent, EnvSpec(**sizes))
         policy.load(saved["policy"].numpy())
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{checkpoint.path} holds no policy that this version reads: {error}") from error
+        raise CheckpointError(
+            f"{checkpoint.path} holds no policy that this version reads: {error}"
+        ) from error
     return policy, saved
 
 
-def _play(run: ResolvedRun, checkpoint: CheckpointRef, episodes: int, seed: int, threads: int) -> dict[str, Any]:
+def _play(
+    run: ResolvedRun, checkpoint: CheckpointRef, episodes: int, seed: int, threads: int
+) -> dict[str, Any]:
     from motrix_rl.envs.evaluation import evaluate
     from motrix_rl.tasks.registry import make_env
 

@@ -29,7 +29,9 @@ VERBS: dict[str, Verb] = {
     "train": Verb("motrix_rl.cli.train", "[key=value ...]", "train a policy (the same as train.py)"),
     "eval": Verb("motrix_rl.cli.evaluate", "RUN", "measure a trained policy"),
     "logs": Verb("motrix_rl.cli.logs", "RUN [WORKER]", "show the logs of a run's workers"),
-    "plan": Verb("motrix_rl.cli.plan", "[key=value ...]", "show who would run where, without starting anything"),
+    "plan": Verb(
+        "motrix_rl.cli.plan", "[key=value ...]", "show who would run where, without starting anything"
+    ),
     "doctor": Verb("motrix_rl.cli.doctor", "", "check this machine, and say what to do about each finding"),
 }
 
@@ -80,7 +82,7 @@ def run_verb(name: str, words: Sequence[str], program: str) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # `... --help | head`: the reader has seen enough. Without this, Python complains while it closes stdout.
+        # `... --help | head`: the reader has seen enough. Without this, Python complains at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 

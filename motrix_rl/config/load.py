@@ -8,7 +8,7 @@ Imports no torch, mujoco or gymnasium, so that a mistake is answered at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +23,7 @@ from motrix_rl.config.recipes import recipe_paths
 from motrix_rl.config.schema import DEFAULT_TASK, RootConfig
 from motrix_rl.config.suggest import check_key, explain, explain_value
 from motrix_rl.config.values import alternatives, parse_value, read_yaml
-from motrix_rl.errors import UsageError
+from motrix_rl.errors import UsageError, nearest
 from motrix_rl.runs import newest_run, resolve_run
 from motrix_rl.tasks.registry import TaskRef, parse_task, task_options_model
 
@@ -31,12 +31,15 @@ from motrix_rl.tasks.registry import TaskRef, parse_task, task_options_model
 _NOT_INHERITED = ("run_dir", "runs_root", "resume", "task")
 
 
-def load_config(words: Sequence[str], flags: Sequence[str] = ()) -> RootConfig:
+def load_config(
+    words: Sequence[str], flags: Sequence[str] = (), on_note: Callable[[str], None] | None = None
+) -> RootConfig:
     """Builds the configuration of a run.
 
     Args:
         words: `key=value` words, for instance `["task=hopper/mujoco.fastsac", "num_envs=64"]`.
         flags: flags that the command knows, only for the message about one that it does not know.
+        on_note: called with what the user should be told about how the words were read.
 
     Returns:
         The validated configuration; `config.env` holds every option of the task, defaults included.
@@ -49,6 +52,8 @@ def load_config(words: Sequence[str], flags: Sequence[str] = ()) -> RootConfig:
     # A misspelt `task` must not be answered with complaints about the default task's options.
     check_keys([key for key in texts if key.split(".")[0] != "env"], option_table())
     ref = _task_of(texts)
+    if ref.note is not None and on_note is not None:
+        on_note(ref.note)
     env_model = task_options_model(ref.task, ref.backend)
     table = option_table(env_model)
     check_keys(list(texts), table)
@@ -83,7 +88,16 @@ def validate(content: dict[str, Any], env_model: type[BaseModel], table: OptionT
 
 def dump_config(config: RootConfig) -> str:
     """Returns the whole configuration as YAML; `load_saved` reads it back."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, width=110)
+    return yaml.safe_dump(_plain(config.model_dump()), sort_keys=False, width=110)
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, which YAML knows. (Pydantic's JSON mode would do it too, and make infinity a null.)"""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in cast("Sequence[Any]", value)]
+    return value
 
 
 def load_saved(path: Path) -> RootConfig:
@@ -139,6 +153,8 @@ def _resumed_config(texts: Mapping[str, str], ref: TaskRef | None) -> Path | Non
         return None
     root = parse_value("runs_root", texts.get("runs_root", fields["runs_root"].default), str)
     if resume != "auto":
+        if nearest(resume, ["auto"]) is not None and not Path(resume).exists():
+            raise UsageError(f"resume={resume} is neither a run nor 'auto'; did you mean 'auto'?")
         path = resolve_run(resume, root).run_dir.config_path
     else:
         task = ref if ref is not None else parse_task(DEFAULT_TASK)
@@ -176,7 +192,11 @@ def _flat(content: Mapping[str, Any], table: OptionTable, prefix: str = "") -> d
     for name, value in content.items():
         key = f"{prefix}{name}"
         option = table.options.get(key)
-        if isinstance(value, Mapping) and (option is None or not option.is_mapping) and (value or key in table.groups):
+        if (
+            isinstance(value, Mapping)
+            and (option is None or not option.is_mapping)
+            and (value or key in table.groups)
+        ):
             flat.update(_flat(cast("Mapping[str, Any]", value), table, f"{key}."))
         else:
             flat[key] = value

@@ -49,13 +49,15 @@ def check_keys(keys: Sequence[str], table: OptionTable) -> None:
         check_key(key, table)
         above = next((other for other in keys if key.startswith(f"{other}.")), None)
         if above is not None:
-            raise UsageError(f"{above} and {key} are both given, and one contains the other; keep one of them")
+            raise UsageError(
+                f"{above} and {key} are both given, and one contains the other; keep one of them"
+            )
 
 
 def _about_flag(word: str, flags: Sequence[str], table: OptionTable) -> str:
     name, equals, text = word.lstrip("-").partition("=")
     key = nearest_key(name, table)
-    if key is not None and (equals or key.rsplit(".", 1)[-1] == name):
+    if key is not None and (equals or key.rsplit(".", 1)[-1] == name.replace("-", "_")):
         return f"options are written without dashes; did you mean '{key}={text or '...'}'?"
     return f"{word} is not a flag{did_you_mean(word, flags)}"
 

@@ -31,82 +31,89 @@ class AsyncOptions(ConfigModel):
     """Processes, placement, transport and pace of the asynchronous trainer."""
 
     num_collectors: int | None = Field(
-        None, ge=1, description="Collector processes on this machine; null = one per learner."
+        default=None, ge=1, description="Collector processes on this machine; null = one per learner."
     )
     num_learners: int | None = Field(
-        None, ge=1, description="Learner processes (ranks) on this machine; null = 1."
+        default=None, ge=1, description="Learner processes (ranks) on this machine; null = 1."
     )
     learner_devices: str | list[str] | None = Field(
-        None,
+        default=None,
         description="Devices of the learners, in rank order: 'cpu', 'cuda:0', 'cuda:0,cuda:1' or a list;"
         " null = GPUs where there are any, otherwise the CPU.",
     )
     cpus_per_collector: int | None = Field(
-        None, ge=1, description="CPUs for each collector; null = decided from the CPUs that are there."
+        default=None,
+        ge=1,
+        description="CPUs for each collector; null = decided from the CPUs that are there.",
     )
     collector_cpu_cores: str | None = Field(
-        None,
+        default=None,
         description="CPUs that collectors may use, such as '0:5,7' (both ends included);"
         " null = decided from the CPUs that are there.",
     )
     learner_cpu_cores: str | None = Field(
-        None,
+        default=None,
         description="CPUs that learners may use, such as '0:5,7' (both ends included);"
         " null = decided from the CPUs that are there.",
     )
     collector_inference_device: str | None = Field(
-        None, description="Device on which collectors run the actor: 'cpu' or 'cuda:0'; null = decided."
+        default=None,
+        description="Device on which collectors run the actor: 'cpu' or 'cuda:0'; null = decided.",
     )
-    collector_compile: bool = Field(False, description="Compile the collectors' actor with torch.compile.")
-    collector_amp: bool = Field(False, description="Run the collectors' actor under mixed precision.")
+    collector_compile: bool = Field(
+        default=False, description="Compile the collectors' actor with torch.compile."
+    )
+    collector_amp: bool = Field(default=False, description="Run the collectors' actor under mixed precision.")
     collector_amp_dtype: Literal["bf16", "fp16"] = Field(
-        "bf16", description="Number format of collector_amp."
+        default="bf16", description="Number format of collector_amp."
     )
     ring_capacity: int = Field(
-        4,
+        default=4,
         ge=3,
         description="Slots in a collector's ring (one slot = one vector step of its environments):"
         " how far a collector may run ahead of its learner.",
     )
     transition_ipc: Literal["auto", "on", "off"] = Field(
-        "auto", description="Rings in GPU memory, shared over CUDA IPC; auto = where it is possible."
+        default="auto", description="Rings in GPU memory, shared over CUDA IPC; auto = where it is possible."
     )
     weight_ipc: Literal["auto", "on", "off"] = Field(
-        "auto",
+        default="auto",
         description="Policy weights in GPU memory, shared over CUDA IPC; auto = where it is possible and"
         " the policy is larger than weight_ipc_min_bytes.",
     )
     weight_ipc_min_bytes: int = Field(
-        1 << 20, ge=0, description="Size of the policy, in bytes, above which weight_ipc=auto uses CUDA IPC."
+        default=1 << 20,
+        ge=0,
+        description="Size of the policy, in bytes, above which weight_ipc=auto uses CUDA IPC.",
     )
     utd_mode: Literal["strict", "learner_bound"] = Field(
-        "strict",
+        default="strict",
         description="strict = exactly num_updates updates for each generation after the warm-up;"
         " learner_bound = num_updates whenever there is new data, however much.",
     )
     weight_publish_interval: int = Field(
-        4, ge=1, description="Gradient steps between two publications of the policy."
+        default=4, ge=1, description="Gradient steps between two publications of the policy."
     )
     weight_poll_interval: int = Field(
-        1, ge=1, description="Environment steps between a collector's looks for a newer policy."
+        default=1, ge=1, description="Environment steps between a collector's looks for a newer policy."
     )
     max_ingest_per_iter: int = Field(
-        8, ge=1, description="Generations admitted to the replay in one decision, at most."
+        default=8, ge=1, description="Generations admitted to the replay in one decision, at most."
     )
     boot_timeout_s: float = Field(
-        120.0, gt=0, description="Seconds that all workers together have from start to ready."
+        default=120.0, gt=0, description="Seconds that all workers together have from start to ready."
     )
     shutdown_timeout_s: float = Field(
-        10.0, gt=0, description="Seconds in which an ending run saves and every process is gone."
+        default=10.0, gt=0, description="Seconds in which an ending run saves and every process is gone."
     )
     heartbeat_timeout_s: float = Field(
-        60.0, gt=0, description="Seconds without progress after which a worker counts as hung."
+        default=60.0, gt=0, description="Seconds without progress after which a worker counts as hung."
     )
     max_collector_restarts: int = Field(
-        0, ge=0, description="How often a dead collector is started again before the run ends."
+        default=0, ge=0, description="How often a dead collector is started again before the run ends."
     )
     max_learner_restarts: int = Field(
-        0, ge=0, description="How often dead learners are started again from the last checkpoint."
+        default=0, ge=0, description="How often dead learners are started again from the last checkpoint."
     )
 
 
@@ -114,7 +121,9 @@ class TrainerConfig(ConfigModel):
     """How long to train, and with which processes."""
 
     num_learning_iterations: int = Field(
-        4000, ge=1, description="Generations to train for (one generation = one step of every environment)."
+        default=4000,
+        ge=1,
+        description="Generations to train for (one generation = one step of every environment).",
     )
     async_options: AsyncOptions = Field(
         default_factory=AsyncOptions, description="Processes, placement, transport and pace."
@@ -125,45 +134,57 @@ class AlgoConfig(ConfigModel):
     """The algorithm and its trainer."""
 
     agent: FastSACConfig = Field(
-        default_factory=FastSACConfig, description="FastSAC: networks, losses, updates, replay."
+        default_factory=lambda: FastSACConfig.model_validate({}),
+        description="FastSAC: networks, losses, updates, replay.",
     )
-    trainer: TrainerConfig = Field(default_factory=TrainerConfig, description="How long, with which processes.")
+    trainer: TrainerConfig = Field(
+        default_factory=TrainerConfig, description="How long, with which processes."
+    )
 
 
 class LoggingConfig(ConfigModel):
     """What is reported, and how often."""
 
     interval: int = Field(
-        100, ge=1, description="Generations between two records in metrics.jsonl (and lines without a terminal)."
+        default=100,
+        ge=1,
+        description="Generations between two records in metrics.jsonl (and lines without a terminal).",
     )
     level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="Least severity that is written to the workers' logs."
+        default="info", description="Least severity that is written to the workers' logs."
     )
     console: Literal["auto", "panel", "plain"] = Field(
-        "auto", description="panel = live panel; plain = one line an interval; auto = panel on a terminal."
+        default="auto",
+        description="panel = live panel; plain = one line an interval; auto = panel on a terminal.",
     )
-    tensorboard: bool = Field(True, description="Also write TensorBoard events into the run directory.")
+    tensorboard: bool = Field(
+        default=True, description="Also write TensorBoard events into the run directory."
+    )
 
 
 class CheckpointConfig(ConfigModel):
     """When to save, and what to keep."""
 
     interval: int = Field(
-        1000, ge=0, description="Generations between two checkpoints; 0 = only one, at the end."
+        default=1000, ge=0, description="Generations between two checkpoints; 0 = only one, at the end."
     )
-    keep_last: int = Field(3, ge=1, description="Newest checkpoints kept; the best policy is kept besides.")
+    keep_last: int = Field(
+        default=3, ge=1, description="Newest checkpoints kept; the best policy is kept besides."
+    )
     save_replay: bool = Field(
-        False, description="Save the replay buffer too: large files, and a resume needs no refill."
+        default=False, description="Save the replay buffer too: large files, and a resume needs no refill."
     )
 
 
 class EvalConfig(ConfigModel):
     """Evaluation beside training, in a process of its own; keeps the best policy."""
 
-    interval: int = Field(500, ge=0, description="Generations between two evaluations; 0 = no evaluation.")
-    episodes: int = Field(10, ge=1, description="Episodes in one evaluation.")
+    interval: int = Field(
+        default=500, ge=0, description="Generations between two evaluations; 0 = no evaluation."
+    )
+    episodes: int = Field(default=10, ge=1, description="Episodes in one evaluation.")
     num_threads: int | None = Field(
-        None, ge=1, description="Threads that step the evaluator's environments; null = decided."
+        default=None, ge=1, description="Threads that step the evaluator's environments; null = decided."
     )
 
 
@@ -171,18 +192,21 @@ class RootConfig(ConfigModel):
     """One training run."""
 
     task: str = Field(
-        DEFAULT_TASK,
+        default=DEFAULT_TASK,
         description="What to train, as <task>/<backend>.<algorithm>;"
         " <task> is gymnasium:<EnvId> for any Gymnasium environment.",
     )
-    seed: int = Field(0, ge=0, lt=2**32, description="Seed of networks, environments, actions and batches.")
-    num_envs: int = Field(32, ge=1, description="Environments in all, over all collectors.")
-    run_dir: str | None = Field(
-        None, description="Directory of the run; null = runs_root/<task>/<backend>.<algorithm>/<time>-<id>."
+    seed: int = Field(
+        default=0, ge=0, lt=2**32, description="Seed of networks, environments, actions and batches."
     )
-    runs_root: str = Field("runs", description="Directory under which runs are named and found.")
+    num_envs: int = Field(default=32, ge=1, description="Environments in all, over all collectors.")
+    run_dir: str | None = Field(
+        default=None,
+        description="Directory of the run; null = runs_root/<task>/<backend>.<algorithm>/<time>-<id>.",
+    )
+    runs_root: str = Field(default="runs", description="Directory under which runs are named and found.")
     resume: str | None = Field(
-        None,
+        default=None,
         description="Go on from a run directory or a checkpoint, or 'auto' = newest run of the task;"
         " its configuration is taken over, and options given here are laid over it.",
     )

@@ -24,16 +24,16 @@ def check_key(key: str, table: OptionTable) -> None:
         return
     if key in table.groups:
         example = next(option for option in table.options if option.startswith(f"{key}."))
-        raise UsageError(f"{key} is a group of options, not an option; set one of them, such as {example}=...")
+        raise UsageError(
+            f"{key} is a group of options, not an option; set one of them, such as {example}=..."
+        )
     for option in table.options.values():
         if key.startswith(f"{option.key}."):
             if option.is_mapping:
                 return
-            raise UsageError(f"{option.key} is a single option and has nothing below it; write {option.key}=...")
-    if key == "env" or key.startswith("env."):
-        options = [option for option in table.options if option.startswith("env.")]
-        if not options:
-            raise UsageError(f"{key} is not an option: this task has no options of its own under env")
+            raise UsageError(
+                f"{option.key} is a single option and has nothing below it; write {option.key}=..."
+            )
     raise UsageError(f"{key} is not an option{_key_hint(key, table)}")
 
 
@@ -93,9 +93,12 @@ def explain_value(option: Option, value: Any, details: ErrorDetails | None = Non
 
 def _key_hint(key: str, table: OptionTable) -> str:
     found = nearest_key(key, table)
-    if found is not None:
-        return f"; did you mean '{found}'?"
-    return did_you_mean(key, table.children("")) or "; --help lists all options"
+    if found is None:
+        return did_you_mean(key, table.children("")) or "; --help lists all options"
+    if key.startswith(f"{found}."):
+        # Nothing in that group is close: what the user cannot know is what is there.
+        return f"; {found} has: {', '.join(table.children(found))}"
+    return f"; did you mean '{found}'?"
 
 
 def _correct_by_name(parts: list[str], table: OptionTable) -> str | None:

@@ -20,20 +20,22 @@ from motrix_rl.errors import UsageError
 class _Loader(yaml.SafeLoader):
     """SafeLoader with YAML 1.2's core rules for plain scalars."""
 
-    yaml_implicit_resolvers: typing.ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
 
-
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|false|False)$"), list("tTfF"))
-_Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^(?:~|null|Null|NULL|none|None|)$"), ["~", "n", "N", ""])
-_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^[-+]?(?:0|[1-9][0-9_]*)$"), list("-+0123456789"))
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(
-        r"^(?:[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?"
-        r"|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+# First characters -> (tag, pattern); a table of our own in place of the inherited YAML 1.1 rules.
+_Loader.yaml_implicit_resolvers = {}
+for _tag, _first, _pattern in (
+    ("bool", "tTfF", r"true|True|false|False"),
+    ("null", "~nN", r"~|null|Null|NULL|none|None"),
+    ("null", ("",), r""),
+    ("int", "-+0123456789", r"[-+]?(?:0|[1-9][0-9_]*)"),
+    (
+        "float",
+        "-+.0123456789",
+        r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?"
+        r"|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
     ),
-    list("-+0123456789."),
-)
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first))
 
 
 def parse_yaml(text: str) -> Any:
@@ -42,7 +44,7 @@ def parse_yaml(text: str) -> Any:
     Raises:
         yaml.YAMLError: the text is not YAML.
     """
-    return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+    return yaml.load(text, Loader=_Loader)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -79,9 +81,10 @@ def parse_value(key: str, text: str, annotation: Any) -> Any:
         UsageError: `text` is empty, or is not YAML.
     """
     stripped = text.strip()
-    if not stripped:
-        raise UsageError(f"{key}= has no value; write {key}=null for none")
     kinds = alternatives(annotation)
+    if not stripped:
+        hint = f"; write {key}=null for none" if type(None) in kinds else ""
+        raise UsageError(f"{key}= has no value{hint}")
     if type(None) in kinds and stripped.lower() in ("null", "none", "~"):
         return None
     is_text = any(kind is str or typing.get_origin(kind) is Literal for kind in kinds)
@@ -103,5 +106,8 @@ def alternatives(annotation: Any) -> tuple[Any, ...]:
     return (annotation,)
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem:
+        mark = error.problem_mark
+        return error.problem if mark is None or mark.line == 0 else f"line {mark.line + 1}: {error.problem}"
     return " ".join(str(error).split())
