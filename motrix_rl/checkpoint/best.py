@@ -1,4 +1,4 @@
-"""The best policy so far: `best/` with `policy.pt` and `best.json`, replaced as a whole. Written by the evaluator."""
+"""The best policy so far: `best/` with `policy.pt` and `best.json`, replaced as a whole by the evaluator."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ class Manifest:
 
     Attributes:
         step: The generation it was taken at.
-        sequence: Order of commits in a directory. Steps need not rise: a run may go on from an older checkpoint.
+        sequence: Order of commits in a directory. Steps need not rise: a run may go on from an older
+            checkpoint.
         files: Every file of the checkpoint but the manifest.
         metadata: The caller's own plain data.
     """
@@ -81,7 +82,8 @@ class Manifest:
             raise CheckpointError(f"{path} is not a manifest of this project")
         if body.get("format") != FORMAT:
             raise CheckpointError(
-                f"{path} has format {body.get('format')!r}, this version reads {FORMAT}; use the version that wrote it"
+                f"{path} has format {body.get('format')!r}, this version reads {FORMAT}; "
+                "use the version that wrote it"
             )
         if body.pop("digest", None) != _digest(body):
             raise CheckpointError(f"{path} was changed after it was written (its digest does not match)")

@@ -104,8 +104,8 @@ class CheckpointStore:
             obj: Tensors and plain data; see `tensors.write_object`.
 
         Raises:
-            CheckpointSaveError: The disk refused; the file is removed, and the whole staging directory if this
-                store opened it.
+            CheckpointSaveError: The disk refused; the file is removed, and the whole staging directory if
+                this store opened it.
             ValueError: `obj` holds what could not be loaded again.
         """
         _check_name(name)
@@ -122,7 +122,7 @@ class CheckpointStore:
             raise
 
     def commit(self, step: int, metadata: Mapping[str, Any], expect: Iterable[str] = ()) -> Path:
-        """Makes the staged checkpoint the newest one, and prunes. When it returns, a power cut cannot undo it.
+        """Makes the staged checkpoint the newest one, durably, and prunes.
 
         Args:
             step: What was staged.
@@ -133,7 +133,8 @@ class CheckpointStore:
             Directory of the checkpoint.
 
         Raises:
-            CheckpointSaveError: The disk refused, or an expected file is missing; the staging directory is removed.
+            CheckpointSaveError: The disk refused, or an expected file is missing; what was staged is
+                removed.
             ValueError: The metadata is not plain data.
         """
         assert step in self._staged, f"step {step} was not staged"
@@ -179,7 +180,7 @@ class CheckpointStore:
         return None
 
     def list(self) -> list[Path]:
-        """Directories of all checkpoints with a readable manifest, newest commit first. Their files are not read."""
+        """Checkpoints with a readable manifest, newest commit first. Their files are not read."""
         return [path for path, manifest in self._by_age() if manifest is not None]
 
     def load_file(self, ref: CheckpointRef, name: str) -> Any:
@@ -306,7 +307,7 @@ def _remove_file(path: Path) -> None:
 
 
 def _remove_tree(path: Path) -> None:
-    """Deletes a directory; a kill on the way leaves `.trash-*`, never something that looks like a checkpoint."""
+    """Deletes a directory; a kill on the way leaves `.trash-*`, never what looks like a checkpoint."""
     trash = path.with_name(f".trash-{path.name.lstrip('.')}-{os.getpid()}")
     try:
         os.rename(path, trash)

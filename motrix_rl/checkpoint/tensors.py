@@ -6,7 +6,7 @@ import os
 import pickle
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from motrix_rl.checkpoint.errors import CheckpointError
 
@@ -29,7 +29,7 @@ def write_object(path: Path, obj: object) -> None:
     _check_loadable(obj, "state")
     file = _SavedFile(path)
     try:
-        torch.save(obj, file)
+        torch.save(obj, cast(Any, file))
         file.sync()
     except RuntimeError:
         # torch's archive writer answers a failed write() by its own RuntimeError about positions.

@@ -14,8 +14,11 @@ Mode = Literal["auto", "panel", "plain"]
 
 
 class Console(Protocol):
-    """A place that shows how a run goes. All calls come from the supervisor's main thread; none raises for the
-    terminal's sake: one that is gone is simply no longer written to."""
+    """A place that shows how a run goes.
+
+    All calls come from the supervisor's main thread. None raises for the terminal's sake: one that is gone is
+    simply no longer written to.
+    """
 
     def boot(self, view: BootStatus) -> None:
         """Shows a run that is starting; cheap enough to be called several times a second."""
@@ -38,8 +41,8 @@ def make_console(mode: Mode = "auto", *, stream_fd: int = 1, interval_s: float =
     """Makes the console that fits.
 
     Args:
-        mode: `panel` asks for one and gets it on any terminal that has a cursor; `plain` for lines; `auto` takes
-            the panel on a terminal and lines elsewhere (a file, a pipe, `TERM=dumb`).
+        mode: `plain` for lines; `auto` and `panel` for the panel on a terminal that has a cursor, and lines
+            elsewhere (a file, a pipe, `TERM=dumb`).
         stream_fd: Where to write; duplicated, so that it may be redirected later.
         interval_s: Least time between two lines of the plain console, seconds.
     """

@@ -13,7 +13,7 @@ def number(value: float | None, digits: int = 4) -> str:
     size = abs(value)
     if size != 0 and (size < 1e-4 or size >= 1e7):
         return f"{value:.{max(digits - 3, 1)}e}"
-    whole = 1 if size < 1 else int(math.log10(size)) + 1
+    whole = 0 if size < 1 else int(math.log10(size)) + 1
     text = f"{value:.{max(digits - whole, 0)}f}"
     return text if float(text) != 0 or value == 0 else f"{value:.{max(digits - 3, 1)}e}"
 

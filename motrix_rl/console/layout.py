@@ -1,7 +1,7 @@
 """Rows of text that fit: cut by cells of the terminal, flowed, dropped by importance, framed.
 
-Rich's tables and panels wrap and squeeze where there is no room; a panel that is drawn over itself every second
-must know its exact shape instead. So lines are made here, one by one, and Rich colours and draws them.
+Rich's tables and panels wrap and squeeze where there is no room; a panel that is drawn over itself every
+second must know its exact shape instead. So lines are made here, and Rich colours and draws them.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Row:
         label: Stands in front in the label column; empty for none.
         style: Rich style of the chunks.
         flow: Go on in the next line where the chunks need more than one; otherwise the rest is left out.
+        keep_end: Cut a chunk that is too long in its middle, so that the end of a path stays.
     """
 
     chunks: Sequence[str]
@@ -53,6 +54,7 @@ class Row:
     label: str = ""
     style: str = ""
     flow: bool = True
+    keep_end: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,15 +66,18 @@ class _Line:
 
 def clean(text: str, glyphs: Glyphs) -> str:
     """Text without anything that moves a cursor; without what the terminal cannot show."""
-    # Categories: controls, formats (bidi marks), surrogates, unassigned, line and paragraph separators.
-    kept = "".join(
-        " " if ch == "\t" else ch
-        for ch in text
-        if ch == "\t" or unicodedata.category(ch)[0] != "C" and ch not in "\u2028\u2029"
-    )
+    if text.isascii() and text.isprintable():
+        return text
+    kept = "".join(" " if ch == "\t" else ch for ch in text if ch == "\t" or _printable(ch))
     if glyphs.ascii_only:
         return kept.encode("ascii", "replace").decode()
     return kept
+
+
+def _printable(character: str) -> bool:
+    # Controls, formats (bidi marks), surrogates, unassigned; then separators of lines and paragraphs.
+    category = unicodedata.category(character)
+    return category[0] != "C" and category not in ("Zl", "Zp")
 
 
 def fit(text: str, width: int, glyphs: Glyphs) -> str:
@@ -84,11 +89,26 @@ def fit(text: str, width: int, glyphs: Glyphs) -> str:
     return set_cell_size(text, width - 1).rstrip() + glyphs.ellipsis
 
 
-def flow(chunks: Sequence[str], width: int, glyphs: Glyphs, gap: str = "  ") -> list[str]:
-    """Chunks side by side in lines of at most `width` cells; a chunk is cut only where a whole line is too short."""
+def fit_middle(text: str, width: int, glyphs: Glyphs) -> str:
+    """Text cut to `width` cells with its beginning and its end kept."""
+    if cell_len(text) <= width or width < 12:
+        return fit(text, width, glyphs)
+    end = ""
+    for character in reversed(text):
+        if cell_len(end) + cell_len(character) > width // 2:
+            break
+        end = character + end
+    return fit(text, width - cell_len(end), glyphs) + end
+
+
+def flow(
+    chunks: Sequence[str], width: int, glyphs: Glyphs, gap: str = "  ", keep_end: bool = False
+) -> list[str]:
+    """Chunks side by side in lines of at most `width` cells; one is cut only where it is longer than that."""
+    cut = fit_middle if keep_end else fit
     lines: list[str] = []
     for chunk in chunks:
-        piece = fit(chunk, width, glyphs)
+        piece = cut(chunk, width, glyphs)
         if not piece:
             continue
         if lines and cell_len(lines[-1]) + cell_len(gap) + cell_len(piece) <= width:
@@ -118,7 +138,7 @@ def framed(
         glyphs: What to draw with.
 
     Returns:
-        At most `height` lines, every one exactly `width` cells wide where there is a frame, at most so elsewhere.
+        At most `height` lines, with a frame exactly `width` cells wide, without one at most so.
     """
     if width < 1 or height < 1:
         return []
@@ -143,14 +163,14 @@ def _lines(rows: Sequence[Row], width: int, glyphs: Glyphs) -> list[_Line]:
         chunks = [clean(chunk, glyphs) for chunk in row.chunks]
         if label and not indent:
             chunks = [label, *chunks]
-        flowed = flow(chunks, width - indent, glyphs)
+        flowed = flow(chunks, width - indent, glyphs, keep_end=row.keep_end)
         for number, piece in enumerate(flowed if row.flow else flowed[:1]):
             front = (
                 fit(label, LABEL_CELLS - 1, glyphs).ljust(indent) if indent and number == 0 else " " * indent
             )
             text = Text.assemble((front, "bold" if number == 0 else ""), (piece, row.style))
-            # What went over into a further line is a little less important than the line itself.
-            lines.append(_Line(text, 10 * row.importance - number, len(lines)))
+            # What went over into a further line gives way to the first lines of most other rows.
+            lines.append(_Line(text, row.importance - 40 * number, len(lines)))
     return lines
 
 

@@ -27,9 +27,9 @@ _Render = Callable[[int, int], list[Text]]
 class PanelConsole:
     """A panel in the lower part of a terminal; notes above it stay and scroll.
 
-    It writes to a duplicate of the terminal's descriptor: what anything prints to fd 1 or 2 of this process while
-    those are redirected cannot tear it, and no worker has the terminal at all. Nothing is drawn by a thread; a
-    frame is left out while the terminal takes nothing (Ctrl-S), so that a supervisor never waits for it.
+    It writes to a duplicate of the terminal's descriptor: what anything prints to fd 1 or 2 of this process
+    while those are redirected cannot tear it, and no worker has the terminal at all. Nothing is drawn by a
+    thread; a frame is left out while the terminal takes nothing (Ctrl-S), so that nobody waits for it.
 
     Args:
         stream_fd: The terminal; duplicated.
@@ -104,7 +104,7 @@ class PanelConsole:
             self._draw(self._draw_frame)
 
     def _draw(self, action: Callable[[], None]) -> None:
-        """Does something to the terminal if it takes anything now; one that is gone is left alone for good."""
+        """Does something to the terminal if it has room for it; one that is gone is left alone for good."""
         try:
             # A terminal stopped by Ctrl-S, or whose reader is stuck, has no room.
             if select.select([], [self._fd], [], 0)[1]:

@@ -1,4 +1,4 @@
-"""From what the supervisor knows to the lines of a panel. Pure functions: same status and size, same lines."""
+"""From what the supervisor knows to the lines of a panel. Pure: same status and size, same lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from motrix_rl.console.layout import UNICODE, Glyphs, Row, bar, framed
 from motrix_rl.console.status import BootStatus, RunStatus, WorkerStatus
 
 _MAX_BAR = 40
-# Phases in which a worker does what it is there for; the others are shown first when there are too many workers.
+# Phases in which a worker does what it is there for; others are shown first when there are too many workers.
 _WORKING = ("collect", "train", "update", "evaluate", "wait", "idle")
 
 
@@ -35,7 +35,7 @@ def render_boot(boot: BootStatus, width: int, height: int, glyphs: Glyphs = UNIC
             90,
             "starting",
         ),
-        Row([boot.run_dir], 40, "run", "dim", flow=False),
+        Row([boot.run_dir], 40, "run", "dim", flow=False, keep_end=True),
         *_message_rows(boot.messages, 3),
         *_worker_rows(boot.workers, height, top=80),
     ]
@@ -54,7 +54,7 @@ def render_status(status: RunStatus, width: int, height: int, glyphs: Glyphs = U
         Row(fig.budget(status.learner_budget) or ["-"], 55, "learner"),
         Row(_ring_chunks(status), 60, "ring"),
         Row([f"{name} {fig.number(value)}" for name, value in status.losses.items()] or ["-"], 50, "losses"),
-        Row([status.run_dir], 30, "run", "dim", flow=False),
+        Row([status.run_dir], 30, "run", "dim", flow=False, keep_end=True),
         *_message_rows(status.messages, 3),
         *_worker_rows(status.workers, height, top=45),
     ]
@@ -66,8 +66,9 @@ def render_status(status: RunStatus, width: int, height: int, glyphs: Glyphs = U
 def summary_line(status: RunStatus) -> str:
     """The same figures in one line, for a log file or a terminal without a cursor."""
     total = f"/{fig.count(status.total_generations)}" if status.total_generations else ""
+    share = f" ({fig.percent(_share(status))})" if total else ""
     parts = [
-        f"{fig.duration(status.elapsed_s)} gen {fig.count(status.generation)}{total} ({fig.percent(_share(status))})",
+        f"{fig.duration(status.elapsed_s)} gen {fig.count(status.generation)}{total}{share}",
         f"left {fig.duration(status.eta_s)}",
         " ".join(["return", *_return_chunks(status)]),
         " ".join(["eval", *_eval_chunks(status)]),
@@ -96,16 +97,13 @@ def _progress_row(status: RunStatus, width: int, glyphs: Glyphs) -> Row:
         if share is None
         else [f"{bar(share, min(_MAX_BAR, max(width // 4, 5)), glyphs)} {fig.percent(share)}"]
     )
-    chunks += [f"{done} generations", f"left {fig.duration(status.eta_s)}"]
+    chunks += [f"gen {done}", f"left {fig.duration(status.eta_s)}"]
     return Row(chunks, 100, "progress", "green")
 
 
 def _return_chunks(status: RunStatus) -> list[str]:
-    window = (
-        f" (last {status.return_window} episodes)"
-        if status.return_window and status.return_mean is not None
-        else ""
-    )
+    known = status.return_window and status.return_mean is not None
+    window = f" (last {status.return_window} episodes)" if known else ""
     return [
         f"{fig.number(status.return_mean)}{window}",
         f"length {fig.number(status.length_mean)}",
@@ -131,7 +129,8 @@ def _ring_chunks(status: RunStatus) -> list[str]:
     capacity = f" of {status.ring_capacity}" if status.ring_capacity is not None else ""
     return [
         f"filled {fig.number(status.ring_fill, 2)}{capacity}",
-        f"policy lag mean {fig.number(status.policy_lag_mean, 3)} max {fig.number(status.policy_lag_max, 3)}",
+        f"policy lag mean {fig.number(status.policy_lag_mean, 3)}",
+        f"max {fig.number(status.policy_lag_max, 3)}",
     ]
 
 
@@ -139,7 +138,7 @@ def _message_rows(messages: Sequence[str], most: int) -> list[Row]:
     newest = list(messages)[-most:] if messages else []
     # The newest note is worth more than a worker's log line, older ones less.
     return [
-        Row([message], 70 if at == len(newest) - 1 else 20, "note" if at == 0 else " ", "yellow", flow=False)
+        Row([message], 70 if at == len(newest) - 1 else 20, "note", "yellow", flow=False, keep_end=True)
         for at, message in enumerate(newest)
     ]
 

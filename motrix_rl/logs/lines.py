@@ -49,7 +49,7 @@ def timestamp(seconds: float | None = None) -> str:
 
 
 def format_lines(worker: str, level: int, text: str, seconds: float | None = None) -> str:
-    """A message as log lines, every line of it with its own prefix, so that each can be found and merged alone.
+    """A message as log lines, each with its own prefix, so that it can be found and merged alone.
 
     Args:
         worker: Name of the worker.

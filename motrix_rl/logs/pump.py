@@ -1,8 +1,8 @@
-"""Parent side: what workers print (Python, native libraries, the dynamic linker, a crash report) into their logs.
+"""Parent side: what workers print (Python, native libraries, a crash report) goes into their logs.
 
-Each worker gets two pipes of its own, put on fd 1 and 2 while it is started, so that it inherits them before its
-first instruction. One writer, one reader a pipe; the reader never blocks, and closing never waits for an end of
-file, which a grandchild that outlives the worker could withhold for ever.
+Each worker gets two pipes of its own, put on fd 1 and 2 while it is started, so that it inherits them before
+its first instruction. One writer, one reader a pipe; the reader never blocks, and closing never waits for an
+end of file, which a grandchild that outlives the worker could withhold for ever.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class LineSplitter:
         return [line for line in lines if line]
 
     def flush(self, now: float | None = None) -> list[str]:
-        """The line that has not ended: all of it at the end, or when it has waited for `PARTIAL_LINE_S` at `now`."""
+        """The line that has not ended; given `now`, only if it has waited for `PARTIAL_LINE_S`."""
         if not self._rest or (now is not None and now - self._since < PARTIAL_LINE_S):
             return []
         lines = [line for line in self._pieces(self._rest) if line]
@@ -95,7 +95,7 @@ class WorkerOutput:
 
     @contextlib.contextmanager
     def redirected(self) -> Iterator[None]:
-        """While it lasts, fd 1 and 2 of this process are the worker's pipes and fd 0 is empty: start the worker here.
+        """While it lasts, this process's fd 1 and 2 are the worker's pipes and fd 0 is empty: start it here.
 
         Once a worker only. Nothing else may print from this process meanwhile. The worker gets no terminal to
         read from, so that a library's prompt fails instead of stopping it.
@@ -132,7 +132,7 @@ class WorkerOutput:
         """Moves what has been printed into the log; never blocks on the worker.
 
         Args:
-            max_bytes: Limit of a pipe and call, so that a worker that prints without end cannot hold the parent.
+            max_bytes: Limit of a pipe and call; a worker that prints without end cannot hold the parent.
 
         Returns:
             Number of lines written.
@@ -162,7 +162,7 @@ class WorkerOutput:
         return written
 
     def last_line(self) -> str:
-        """Newest message in the log, whoever wrote it (the worker's logging or this pump), without its prefix."""
+        """Newest message in the log without its prefix, whoever wrote it: the worker or this pump."""
         try:
             status = self.path.stat()
             key = (status.st_size, status.st_mtime_ns)
@@ -193,9 +193,8 @@ class WorkerOutput:
         if not lines:
             return
         try:
-            os.write(
-                self._log, format_lines(self.name, level, "\n".join(lines)).encode(errors="backslashreplace")
-            )
+            text = format_lines(self.name, level, "\n".join(lines))
+            os.write(self._log, text.encode(errors="backslashreplace"))
         except OSError:
             self.lost_lines += len(lines)  # a full disk must not end a run
 
@@ -207,7 +206,7 @@ class OutputPump:
         self._outputs: dict[str, WorkerOutput] = {}
 
     def add(self, name: str, path: str | os.PathLike[str]) -> WorkerOutput:
-        """Makes the pipes for a worker that is about to start; those of its predecessor are emptied and closed.
+        """Makes the pipes for a worker about to start; those of its predecessor are emptied and closed.
 
         Raises:
             OSError: No descriptors left, or the log cannot be opened.
@@ -223,7 +222,7 @@ class OutputPump:
         return [fd for output in self._outputs.values() for fd in output.filenos()]
 
     def drain(self) -> int:
-        """Moves what all workers have printed into their logs and returns the number of lines. Never blocks."""
+        """Moves what all workers have printed into their logs; returns the number of lines. Never blocks."""
         return sum(output.drain() for output in self._outputs.values())
 
     def last_line(self, name: str) -> str:

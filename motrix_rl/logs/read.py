@@ -17,7 +17,7 @@ _BLOCK = 1 << 13
 
 
 def tail(path: str | os.PathLike[str], lines: int) -> list[str]:
-    """The last whole lines of a file, oldest first, without reading the rest of it; [] where there is no file.
+    """The last lines of a file, oldest first, without reading the rest of it; [] where there is no file.
 
     Args:
         path: The file.
@@ -137,7 +137,7 @@ class _GrowingFile:
 
 
 def _timed(lines: Iterator[str] | list[str]) -> Iterator[tuple[str, str]]:
-    """Lines with a time that never falls: two writers of a file, and the hour that comes twice in autumn, do."""
+    """Lines with a time that never falls, as it may with two writers or in the hour that comes twice."""
     newest = ""
     for line in lines:
         parsed = parse(line)

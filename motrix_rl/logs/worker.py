@@ -1,4 +1,4 @@
-"""Worker side: everything Python says goes to the worker's log file; what native code says goes through fd 1 and 2."""
+"""Worker side: what Python says goes to the worker's log file; native code speaks through fd 1 and 2."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pathlib import Path
 
 from motrix_rl.logs.lines import format_lines
 
-# Sent to a worker, it writes the stacks of all its threads to its log (through fd 2) and goes on.
+# Makes a worker write the stacks of all its threads to its log (through fd 2) and go on.
 STACK_SIGNAL = signal.SIGUSR1
 
 
 class AppendHandler(logging.Handler):
     """Writes each record by one `write` to a file opened for appending.
 
-    The supervisor appends to the same file what the worker's pipes carry. Appends of whole lines by one system
-    call do not mix, nothing is buffered that a kill could lose, and no lock is shared between processes.
+    The supervisor appends to the same file what the worker's pipes carry. Appends of whole lines by one
+    system call do not mix, nothing is buffered that a kill could lose, and processes share no lock.
     """
 
     def __init__(self, worker: str, path: str | os.PathLike[str]) -> None:

@@ -1,8 +1,8 @@
 """TensorBoard event files by tensorboard's own record format; neither torch nor tensorflow is imported.
 
-`torch.utils.tensorboard` would bring torch (2 to 4 s) into the parent. tensorboard's `EventFileWriter` would do,
-but imports tensorflow where that is installed, and blocks its caller when its thread falls behind; the record
-writer below it needs neither.
+`torch.utils.tensorboard` would bring torch (2 to 4 s) into the parent. tensorboard's `EventFileWriter`
+imports tensorflow where that is installed, and blocks its caller when its thread falls behind; the record
+writer below it does neither.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 
 class EventFile:
     """One event file, made when there is something to write.
 
-    The import takes about 0.2 s on an idle core, so it runs in a thread from the first record on; records wait
-    in a list until it is done. All writing is done by the caller's thread.
+    The import takes about 0.2 s on an idle core, so it runs in a thread from the first record on; records
+    wait in a list until it is done. All writing is done by the caller's thread.
 
     Args:
         directory: Made if missing.
@@ -34,7 +34,7 @@ class EventFile:
         self._loader: threading.Thread | None = None
         self._modules: tuple[Any, Any, Any] | None = None
         self._load_error: ImportError | None = None
-        self._file: Any = None
+        self._file: BinaryIO | None = None
         self._records: Any = None
         self._given_up = False
 
@@ -79,20 +79,19 @@ class EventFile:
             return
         event_pb2, summary_pb2, record_writer = self._modules
         try:
-            if self._file is None:
-                self._open(event_pb2, record_writer)
+            file = self._file or self._open(event_pb2, record_writer)
             for wall_time, step, scalars in self._pending:
                 values = [summary_pb2.Summary.Value(tag=tag, simple_value=v) for tag, v in scalars.items()]
                 event = event_pb2.Event(
                     wall_time=wall_time, step=step, summary=summary_pb2.Summary(value=values)
                 )
                 self._records.write(event.SerializeToString())
-            self._file.flush()
+            file.flush()
             self._pending.clear()
         except OSError as error:
             self._give_up(f"no TensorBoard events: {self._directory}: {error.strerror or error}")
 
-    def _open(self, event_pb2: Any, record_writer: Any) -> None:
+    def _open(self, event_pb2: Any, record_writer: Any) -> BinaryIO:
         self._directory.mkdir(parents=True, exist_ok=True)
         name = (
             f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{id(self):x}"
@@ -101,6 +100,7 @@ class EventFile:
         self._records = record_writer.RecordWriter(self._file)
         header = event_pb2.Event(wall_time=time.time(), file_version="brain.Event:2")
         self._records.write(header.SerializeToString())
+        return self._file
 
     def _give_up(self, reason: str | None) -> None:
         self._given_up = True

@@ -50,17 +50,16 @@ class MetricsWriter:
         """Appends one record.
 
         Args:
-            record: Plain data, nested as you like; NumPy scalars are taken as numbers, NaN and infinities as null.
-                `time` (Unix seconds) is added where it is missing. TensorBoard gets the numbers, nested names
-                joined by `/`.
+            record: Plain data, nested as you like; NumPy scalars are taken as numbers, NaN and infinities as
+                null. `time` (Unix seconds) is added where it is missing. TensorBoard gets the numbers, nested
+                names joined by `/`.
 
         Raises:
             TypeError: Something in it is no plain data.
         """
         data = {"time": round(time.time(), 3), **{str(key): _plain(value) for key, value in record.items()}}
-        self._append(
-            (json.dumps(data, allow_nan=False, ensure_ascii=False) + "\n").encode(errors="backslashreplace")
-        )
+        line = json.dumps(data, allow_nan=False, ensure_ascii=False) + "\n"
+        self._append(line.encode(errors="backslashreplace"))
         if self._events is not None:
             step = data.get(self._step_key)
             self._events.add(

@@ -174,7 +174,8 @@ def _make(path: Path, *, exist_ok: bool) -> None:
         raise UsageError(f"{path} cannot be a run directory: a file of that name is in the way") from None
     except OSError as error:
         raise UsageError(
-            f"the run directory {path} cannot be made: {error.strerror}; choose another place with run_dir=..."
+            f"the run directory {path} cannot be made: {error.strerror}; "
+            "choose another place with run_dir=..."
         ) from error
     if not os.access(path, os.W_OK | os.X_OK):
         raise UsageError(f"the run directory {path} cannot be written; choose another place with run_dir=...")

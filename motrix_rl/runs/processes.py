@@ -7,7 +7,7 @@ import socket
 
 
 def process_start_ticks(pid: int) -> int | None:
-    """Start time of a process in clock ticks since boot; None where there is no such process (zombies included)."""
+    """Start time of a process in clock ticks since boot; None for one that is gone or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The command name may hold blanks and brackets; the fields after its last bracket do not.

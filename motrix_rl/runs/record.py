@@ -97,7 +97,8 @@ class RunRecord:
 
     def finish(self, outcome: Outcome, reason: str | None = None, **extra: Any) -> None:
         """Writes how this life of the run ended."""
-        assert outcome in OUTCOMES and outcome != "running", outcome
+        assert outcome in OUTCOMES, outcome
+        assert outcome != "running"
         self.update({**extra, "outcome": outcome, "reason": reason, "ended_at": _now()})
 
     def is_running(self) -> bool:

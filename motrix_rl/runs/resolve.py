@@ -33,8 +33,8 @@ def resolve_run(ref: str | os.PathLike[str], root: str | os.PathLike[str] = "run
 
     Args:
         ref: `latest` (the run started last under `root`), `best` (its best policy), a run directory, a
-            checkpoint directory (`.../checkpoints/step_000001000`, `.../checkpoints/latest`, `.../best`), or the
-            name of a run directory somewhere under `root`.
+            checkpoint directory (`.../checkpoints/step_000001000`, `.../checkpoints/latest`, `.../best`), or
+            the name of a run directory somewhere under `root`.
         root: Where runs are.
 
     Raises:
@@ -69,7 +69,7 @@ def newest_run(root: str | os.PathLike[str], task: str | None = None, backend: s
     Args:
         root: Where runs are.
         task: Only runs of this task; likewise `backend` and `algo`.
-        with_checkpoint: Only runs that have something to resume from; a run that failed at boot is passed over.
+        with_checkpoint: Only runs that can be resumed; one that failed at boot is passed over.
     """
     wanted = {"task": task, "backend": backend, "algo": algo}
     best: tuple[float, RunDirectory] | None = None
