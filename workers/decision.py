@@ -52,14 +52,14 @@ def warmup_generations(learning_starts: int, num_envs: int, n_step: int) -> int:
 class UpdateSchedule:
     """How many updates are owed once ``G`` generations have been admitted.
 
-    In ``strict`` mode ``due(G) = anchor + num_updates * max(0, G - base)``. ``anchor`` is 0 unless a
-    resumed run changed ``num_updates``: the updates done before then are kept, and the new rate counts
-    from there.
+    In ``strict`` mode ``due(G) = anchor + num_updates * max(0, G - base)``. ``anchor`` is 0 in a run that
+    was never resumed. A resume that refills the replay, or changes ``num_updates``, keeps the updates done
+    until then as the anchor and counts from the end of the refill.
 
     Attributes:
         num_updates: updates owed for each generation after ``base``.
         base: generations that owe nothing (the warm-up, and the refill after a resume without replay).
-        anchor: updates that were done under an earlier rate.
+        anchor: updates that were done before ``base``.
         mode: ``strict`` owes exactly the formula; ``learner_bound`` owes ``num_updates`` whenever
             anything new was admitted, however much.
     """
@@ -100,12 +100,12 @@ class UpdateSchedule:
             refill: generations to collect before the first update because the replay was not saved
                 (0 when it was). They owe nothing, so a resume is never repaid as a burst.
         """
+        kept = replace(self, num_updates=num_updates, mode=mode)
         if generation < self.base:  # still in the warm-up; nothing is owed yet
-            base = max(self.base, generation + refill)
-            return replace(self, num_updates=num_updates, base=base, mode=mode)
-        if num_updates == self.num_updates and done == self.due(generation):
-            return replace(self, base=self.base + refill, mode=mode)
-        return replace(self, num_updates=num_updates, base=generation + refill, anchor=done, mode=mode)
+            return replace(kept, base=max(self.base, generation + refill))
+        if refill == 0 and num_updates == self.num_updates and done == self.due(generation):
+            return kept
+        return replace(kept, base=generation + refill, anchor=done)
 
     def state_dict(self) -> dict[str, int | str]:
         """Plain values for the checkpoint."""
