@@ -8,6 +8,7 @@ from topology.plan import CollectorInfo, EvaluatorInfo, LearnerInfo, TrainerTopo
 from topology.render import render_plan, to_json
 from topology.request import TrainerRequest, World
 from topology.resolve import resolve_trainer_topology
+from topology.torch_build import torch_has_gpu_support
 
 __all__ = [
     "CollectorInfo",
@@ -29,4 +30,5 @@ __all__ = [
     "require_memory",
     "resolve_trainer_topology",
     "to_json",
+    "torch_has_gpu_support",
 ]

@@ -1,8 +1,9 @@
 """Binding: what a worker inherits before its first thread exists.
 
-The parent wraps ``Process.start()`` in `bound_spawn`. Affinity, memory policy and environment pass to the child when
-it is created, so that every thread of it, those of native pools included, starts on its CPUs. The caller's own
-settings are back when the block ends. One thread at a time: the environment belongs to the whole process.
+The parent wraps ``Process.start()`` in `bound_spawn`. Affinity, memory policy and environment pass to the
+child when it is created, so that every thread of it, those of native pools included, starts on its CPUs. The
+caller's own settings are back when the block ends. From the main thread only: the environment belongs to the
+whole process.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import logging
 import os
 import platform
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -47,7 +48,7 @@ class Bound:
 
 def thread_environment(threads: int) -> dict[str, str]:
     """The environment that holds the native pools to `threads`."""
-    variables = dict.fromkeys(THREAD_VARIABLES, str(threads))
+    variables = {name: str(threads) for name in THREAD_VARIABLES}
     # Pools that differ in size would otherwise be shrunk or grown behind our back.
     variables["OMP_DYNAMIC"] = "FALSE"
     variables["MKL_DYNAMIC"] = "FALSE"
@@ -67,7 +68,7 @@ def bound_spawn(
     threads: int = 1,
     *,
     extra_environment: Mapping[str, str] | None = None,
-) -> Iterator[Bound]:
+) -> Generator[Bound]:
     """Binds what is spawned within the block, and restores the caller's own binding after it.
 
     Args:
@@ -138,7 +139,7 @@ def _syscall(table: Mapping[str, int], *arguments: object) -> str | None:
 
 
 def _write_policy(mode: int, nodes: int) -> str | None:
-    """Sets this thread's memory policy; returns None, or why it was refused (seccomp, no NUMA, unknown node)."""
+    """Sets this thread's memory policy; returns None, or why it was refused (seccomp, no such node)."""
     if not nodes:
         return _syscall(_SET_MEMPOLICY, ctypes.c_int(mode), None, ctypes.c_ulong(0))
     # The kernel reads one bit less than maxnode says.

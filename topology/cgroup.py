@@ -99,13 +99,14 @@ def _usual_mounts(top: Path) -> list[_Mount]:
 
 
 def _levels(mounts: list[_Mount], groups: dict[str, str], controller: str) -> Iterator[Path]:
-    """Directories of our group and of its ancestors, innermost first, in every hierarchy with this controller."""
+    """Directories of our group and its ancestors, innermost first, in every hierarchy of this controller."""
     for mount in mounts:
         name = "" if mount.version == 2 else controller
         if mount.version == 1 and controller not in mount.controllers:
             continue
         group = groups.get(name, "/")
-        # Inside a container the mount shows our own group as its top, while /proc may name it from the host's top.
+        # Inside a container the mount shows our own group as its top, while /proc may name it from the
+        # host's top.
         inside = group == mount.base or mount.base == "/" or group.startswith(mount.base.rstrip("/") + "/")
         relative = group[len(mount.base.rstrip("/")) :].strip("/") if inside and ".." not in group else ""
         path = mount.point / relative

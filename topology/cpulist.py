@@ -43,7 +43,8 @@ def _parse_item(item: str, text: str) -> range:
         high = _parse_cpu(last) if found else low
     except ValueError:
         raise CpuListError(
-            f"CPU list {text!r}: {item!r} is not a CPU number or a range; write CPUs as '0:5,7' (ranges inclusive)"
+            f"CPU list {text!r}: {item!r} is not a CPU number or a range; "
+            "write CPUs as '0:5,7' (ranges inclusive)"
         ) from None
     if high < low:
         raise CpuListError(f"CPU list {text!r}: range {item!r} runs backwards; write '{high}:{low}'")
@@ -81,3 +82,27 @@ def format_kernel(cpus: Iterable[int]) -> str:
 def format_user(cpus: Iterable[int]) -> str:
     """Writes CPUs the way a user types them on the command line, for instance ``0:5,7``."""
     return ",".join(str(low) if low == high else f"{low}:{high}" for low, high in runs(cpus))
+
+
+def format_person(cpus: Iterable[int]) -> str:
+    """Writes CPUs for a reader: like the kernel, but every second or fourth CPU as ``0,2..78``."""
+    pieces: list[str] = []
+    rest = sorted(set(cpus))
+    while rest:
+        length, step = _longest_stride(rest)
+        if length < 4 or step == 1:
+            length = next((i for i in range(1, len(rest)) if rest[i] != rest[i - 1] + 1), len(rest))
+            pieces.append(format_kernel(rest[:length]))
+        else:
+            pieces.append(f"{rest[0]},{rest[1]}..{rest[length - 1]}")
+        rest = rest[length:]
+    return ",".join(pieces)
+
+
+def _longest_stride(cpus: list[int]) -> tuple[int, int]:
+    """How many CPUs from the first on are equally far apart, and how far."""
+    if len(cpus) < 2:
+        return len(cpus), 1
+    step = cpus[1] - cpus[0]
+    length = next((i for i in range(2, len(cpus)) if cpus[i] - cpus[i - 1] != step), len(cpus))
+    return length, step

@@ -1,4 +1,4 @@
-"""T2: deals the cores of one pool to its learners, its collectors and, where it belongs there, the evaluator."""
+"""T2: deals the cores of one pool to its learners, its collectors and, where it sits there, the evaluator."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def learner_cores(cores: int, demand: Demand) -> int:
     if demand.on_cpu:
         wanted = min(MAX_CPU_LEARNER_CORES, share // 2)
     else:
-        # The learner's own thread, autograd's, the copies' and the reducer's; more would only be taken from collectors.
+        # The learner's own thread, autograd's, the copies' and the reducer's; more would only be taken from
+        # the collectors.
         wanted = 1 if share < 8 else 2 if share < 32 else 4
     return max(1, min(wanted, (cores - demand.collectors) // demand.learners))
 
@@ -109,7 +110,7 @@ def _deal_common(pool: Pool, demand: Demand, max_learner_cores: int) -> Seats:
 def deal_collectors(
     units: Sequence[Core], demand: Demand, where: str
 ) -> tuple[tuple[tuple[int, ...], ...], Sequence[Core]]:
-    """Chunks units by the collector's index: equal chunks, since a generation is as slow as its slowest shard.
+    """Chunks units by the collector's index, equally: a generation is as slow as its slowest shard.
 
     Returns:
         A CPU list each, and the units left over.
@@ -119,7 +120,7 @@ def deal_collectors(
         return _exact_collectors(units, count, demand.cpus_per_collector, where)
     each = len(units) // count
     if demand.evaluator and len(units) == each * count and each >= 4:
-        each -= 1  # room for the evaluator, at most a quarter of what the collectors lose to nobody
+        each -= 1  # room for the evaluator
     chunks = tuple(flatten(units[i * each : (i + 1) * each]) for i in range(count))
     return chunks, units[each * count :]
 
@@ -146,7 +147,7 @@ def _exact_collectors(
 def _whole_cores(
     units: Sequence[Core], count: int, each: int
 ) -> tuple[tuple[tuple[int, ...], ...], Sequence[Core]] | None:
-    """Gives every collector cores of its own until it has enough CPUs; None where the cores do not suffice."""
+    """Gives every collector cores of its own until it has enough CPUs; None where there are too few."""
     chunks: list[tuple[int, ...]] = []
     position = 0
     for _ in range(count):
@@ -173,7 +174,10 @@ def _deal_too_few(pool: Pool, demand: Demand) -> Seats:
     head = f"{_where(pool)}: {len(flat)} CPU(s) for {workers} workers"
     if len(flat) > demand.learners:
         rest = tuple(sorted(flat[demand.learners :]))
-        note = f"{head}; each learner has one, the {demand.collectors} collectors share CPUs {format_kernel(rest)}"
+        note = (
+            f"{head}; each learner has one, the {demand.collectors} collectors share "
+            f"CPUs {format_kernel(rest)}"
+        )
         return Seats(
             tuple((cpu,) for cpu in flat[: demand.learners]),
             (rest,) * demand.collectors,
@@ -212,7 +216,8 @@ def _deal_wishes(pool: Pool, demand: Demand, wishes: Wishes) -> Seats:
         learner_sharers = collector_sharers = workers
     used = set(flatten(learners)) | set(flatten(collectors))
     spare = [core for core in pool.cores if not used.intersection(core)]
-    evaluator = flatten(spare[:MAX_EVALUATOR_CORES]) if spare and demand.evaluator else None
+    fenced = wishes.collectors is not None
+    evaluator = flatten(spare[:MAX_EVALUATOR_CORES]) if spare and demand.evaluator and not fenced else None
     return Seats(learners, collectors, learner_sharers, collector_sharers, evaluator, tuple(notes))
 
 

@@ -1,7 +1,7 @@
 """Machine descriptions as JSON: read by ``plan --machine FILE``, written by ``doctor --save-machine FILE``.
 
-One object describes one machine; a file holds one object or a list of them. ``*_gb`` is in GiB. Keys that a report
-does not know are null or left out; keys that we do not know are ignored with a note.
+One object describes one machine; a file holds one object or a list of them. ``*_gb`` is in GiB. Keys that a
+report does not know are null or left out; keys that we do not know are ignored with a note.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class GpuEntry(_Entry):
 
 
 class MachineEntry(_Entry):
-    """A machine. `allowed_cpus` is what affinity and cgroup leave; `siblings` where `smt` does not say enough."""
+    """A machine. `allowed_cpus`: what affinity and cgroup leave; `siblings`: where `smt` is not enough."""
 
     name: str | None = None
     source_url: str | None = None

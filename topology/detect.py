@@ -90,7 +90,7 @@ def _allowed(
         allowed &= set(parse(status["Cpus_allowed_list"]))
     elif root == Path("/"):
         allowed &= os.sched_getaffinity(0)
-    # The kernel keeps the mask within the cpuset; a tree where they do not meet was recorded at different times.
+    # The kernel keeps the mask within the cpuset; a tree where they do not meet was recorded at two times.
     if limits.cpus and allowed.intersection(limits.cpus):
         allowed &= set(limits.cpus)
     if len(allowed) == len(online):

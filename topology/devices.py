@@ -12,7 +12,7 @@ from topology.request import TrainerRequest
 
 @dataclass(frozen=True)
 class LearnerDevices:
-    """One device a rank of this machine; `fixed` says that the user's list decided how many ranks there are."""
+    """One device a rank of this machine; `fixed`: the user's list decided how many ranks there are."""
 
     devices: tuple[str, ...]
     fixed: bool
@@ -37,8 +37,7 @@ def resolve_learner_devices(machine: MachineSpec, request: TrainerRequest) -> Le
         if not _gpus(machine, request):
             raise RequestError(f"learner_devices=cuda: {_absent(machine, request)}; use 'cpu' or 'auto'")
         return _automatic(machine, request)
-    for device in listed:
-        _check_device(device, "learner_devices", machine, request)
+    listed = tuple(_checked(device, "learner_devices", machine, request) for device in listed)
     count = request.num_learners
     if count is None:
         count = len(listed)
@@ -74,7 +73,7 @@ def _per_rank(devices: tuple[str, ...]) -> str:
 
 def _shared_gpu_notes(devices: tuple[str, ...]) -> list[str]:
     return [
-        f"{device} is shared by {devices.count(device)} ranks; NCCL refuses that, so gradients are reduced over Gloo"
+        f"{device} is shared by {devices.count(device)} ranks; NCCL refuses that, so gradients go over Gloo"
         for device in dict.fromkeys(devices)
         if device != "cpu" and devices.count(device) > 1
     ]
@@ -97,15 +96,15 @@ def _absent(machine: MachineSpec, request: TrainerRequest) -> str:
     return "no GPU is visible"
 
 
-def _check_device(device: str, option: str, machine: MachineSpec, request: TrainerRequest) -> None:
-    """Refuses what is not ``cpu`` or the ``cuda:N`` of a visible GPU."""
+def _checked(device: str, option: str, machine: MachineSpec, request: TrainerRequest) -> str:
+    """Refuses what is not ``cpu`` or the ``cuda:N`` of a visible GPU, and returns it as we write it."""
     if device == "cpu":
-        return
+        return device
     kind, _, number = device.partition(":")
     gpus = _gpus(machine, request)
-    if kind == "cuda" and number.isdigit():
+    if kind == "cuda" and number.isascii() and number.isdigit():
         if any(gpu.index == int(number) for gpu in gpus):
-            return
+            return f"cuda:{int(number)}"
         there = f"visible: {', '.join(gpu.device for gpu in gpus)}" if gpus else _absent(machine, request)
         raise RequestError(f"{option}: {device} is not there; {there}; 'cpu' always works")
     valid = ["auto", "cpu", "cuda", *(gpu.device for gpu in gpus)]
@@ -132,11 +131,9 @@ def resolve_inference_devices(
     if wish == "cuda":
         for rank, device in enumerate(devices):
             if device == "cpu":
-                raise RequestError(
-                    f"collector_inference_device=cuda: learner {rank} runs on the CPU and has no GPU to share; use 'cpu'"
-                )
+                why = f"learner {rank} runs on the CPU and has no GPU to share"
+                raise RequestError(f"collector_inference_device=cuda: {why}; use 'cpu'")
         return devices, ("collectors infer on their owner's GPU, as asked for (collector_inference_device)",)
-    _check_device(str(wish), "collector_inference_device", machine, request)
-    return (str(wish),) * len(devices), (
-        f"collectors infer on {wish}, as asked for (collector_inference_device)",
-    )
+    device = _checked(str(wish), "collector_inference_device", machine, request)
+    note = f"collectors infer on {device}, as asked for (collector_inference_device)"
+    return (device,) * len(devices), (note,)

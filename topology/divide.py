@@ -67,7 +67,7 @@ class _Rules:
         num_envs: int | None = None,
         batch_size: int | None = None,
     ) -> Counts:
-        """The counts of the request with some of them replaced; collectors follow learners where not given."""
+        """The counts of the request with some of them replaced; collectors not given follow learners."""
         learners = num_learners if num_learners is not None else self.counts.num_learners
         collectors = num_collectors if num_collectors is not None else self.request.num_collectors
         return Counts(
@@ -83,7 +83,8 @@ class _Rules:
         machines = f" on each of {c.nnodes} machines" if c.nnodes > 1 else ""
         if c.num_collectors % c.num_learners:
             raise self.refusal(
-                f"num_collectors={c.num_collectors} cannot be shared evenly by num_learners={c.num_learners}{machines}",
+                f"num_collectors={c.num_collectors} cannot be shared evenly by "
+                f"num_learners={c.num_learners}{machines}",
                 ("num_collectors", "num_learners"),
             )
         if c.num_envs % (c.nnodes * c.num_collectors):

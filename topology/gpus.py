@@ -49,9 +49,7 @@ def select_visible(
     """
     value = environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
-        whole: list[Visible] = [(gpu, None) for gpu in gpus if not gpu.slices]
-        parts = [(gpu, part) for gpu in gpus for part in gpu.slices]
-        return (whole, ()) if whole or not parts else (parts[:1], _one_slice(len(parts)))
+        return _all_visible(gpus)
     entries = [entry.strip() for entry in value.split(",")]
     chosen: list[Visible] = []
     notes: list[str] = []
@@ -71,6 +69,14 @@ def select_visible(
     if chosen:
         notes.append(f"CUDA_VISIBLE_DEVICES={value}: {_mapping(chosen)}")
     return chosen, tuple(notes)
+
+
+def _all_visible(gpus: Sequence[PhysicalGpu]) -> tuple[list[Visible], tuple[str, ...]]:
+    whole: list[Visible] = [(gpu, None) for gpu in gpus if not gpu.slices]
+    parts: list[Visible] = [(gpu, part) for gpu in gpus for part in gpu.slices]
+    if whole or not parts:
+        return whole, ()
+    return parts[:1], _one_slice(len(parts))
 
 
 def _ended(value: str, entry: str, count: int) -> str:
@@ -116,7 +122,7 @@ def _only(matches: list[Visible], entry: str) -> Visible | None:
 def numa_nodes_of(root: Path, pci: str | None, nodes: Sequence[NumaNode]) -> tuple[int, ...]:
     """The nodes a PCI device may be on, as sysfs tells it: one, none (unknown), or several (open).
 
-    A device without ``numa_node`` may still name the CPUs close to it; those of some nodes only narrow it down.
+    A device without ``numa_node`` may still name the CPUs close to it, and with them a few nodes.
     """
     if pci is None:
         return ()

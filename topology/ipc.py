@@ -5,11 +5,83 @@ Each option decides what it names and nothing else: `transition_ipc` the rings, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Literal
+
 from topology.devices import gpu_of
 from topology.errors import RequestError
 from topology.machine import MachineSpec
 from topology.plan import Channel
-from topology.request import TrainerRequest
+from topology.request import TrainerRequest, Transport
+
+Choice = tuple[tuple[Channel, ...], tuple[str, ...]]
+"""One channel a rank, and notes."""
+
+
+def choose_rings(
+    machine: MachineSpec, request: TrainerRequest, devices: tuple[str, ...], inference: tuple[str, ...]
+) -> Choice:
+    """The storage of every rank's rings, one answer a rank, since a rank's rings are all of one kind.
+
+    ``auto`` wants the collectors on the owner's GPU: a GPU context in each only for the rings costs more
+    device memory than the copy that it saves is worth.
+
+    Raises:
+        RequestError: ``transition_ipc=on`` where it cannot work.
+    """
+
+    def against(rank: int) -> str | None:
+        return _apart(devices[rank], inference[rank])
+
+    return _choose("rings", "transition_ipc", request.transition_ipc, machine, devices, against)
+
+
+def choose_weights(
+    machine: MachineSpec, request: TrainerRequest, devices: tuple[str, ...], inference: tuple[str, ...]
+) -> Choice:
+    """Where each rank's collectors read the policy, one answer a rank.
+
+    Raises:
+        RequestError: ``weight_ipc=on`` where it cannot work.
+    """
+
+    def against(rank: int) -> str | None:
+        apart = _apart(devices[rank], inference[rank])
+        if apart is None and request.policy_bytes < request.weight_ipc_min_bytes:
+            few = f"weight_ipc_min_bytes={request.weight_ipc_min_bytes}"
+            return f"publishes {request.policy_bytes} bytes, fewer than {few}"
+        return apart
+
+    return _choose("weights", "weight_ipc", request.weight_ipc, machine, devices, against)
+
+
+def _choose(
+    what: str,
+    option: Literal["transition_ipc", "weight_ipc"],
+    mode: Transport,
+    machine: MachineSpec,
+    devices: tuple[str, ...],
+    against: Callable[[int], str | None],
+) -> Choice:
+    host: Channel = "host"
+    device_memory: Channel = "cuda_ipc"
+    if mode == "off":
+        return tuple(host for _ in devices), (f"{what}: host memory ({option}=off)",)
+    obstacles = [_impossible(machine, device) for device in devices]
+    if mode == "on":
+        for rank, why in enumerate(obstacles):
+            if why:
+                raise RequestError(
+                    f"{option}=on needs every learner on a GPU, but learner {rank} {why}; use 'auto' or 'off'"
+                )
+        return tuple(device_memory for _ in devices), (f"{what}: device memory over CUDA IPC ({option}=on)",)
+    reasons = [obstacle or against(rank) for rank, obstacle in enumerate(obstacles)]
+    notes: list[str] = []
+    for rank, why in enumerate(reasons):
+        where = "host memory" if why else "device memory over CUDA IPC"
+        detail = f"learner {rank} {why}" if why else f"its collectors infer on {devices[rank]} too"
+        notes.append(f"{what} of rank {rank}: {where} ({option}=auto: {detail})")
+    return tuple(host if why else device_memory for why in reasons), tuple(notes)
 
 
 def _impossible(machine: MachineSpec, device: str) -> str | None:
@@ -22,72 +94,7 @@ def _impossible(machine: MachineSpec, device: str) -> str | None:
     return None
 
 
-def _insist(option: str, machine: MachineSpec, devices: tuple[str, ...]) -> None:
-    for rank, device in enumerate(devices):
-        why = _impossible(machine, device)
-        if why:
-            raise RequestError(
-                f"{option}=on needs every learner on a GPU, but learner {rank} {why}; use 'auto' or 'off'"
-            )
-
-
-def choose_rings(
-    machine: MachineSpec, request: TrainerRequest, devices: tuple[str, ...], inference: tuple[str, ...]
-) -> tuple[tuple[Channel, ...], tuple[str, ...]]:
-    """The storage of every rank's rings, one answer a rank, since a rank's rings are all of one kind.
-
-    Raises:
-        RequestError: ``transition_ipc=on`` where it cannot work.
-    """
-    mode = request.transition_ipc
-    if mode == "off":
-        return ("host",) * len(devices), ("rings: host memory (transition_ipc=off)",)
-    if mode == "on":
-        _insist("transition_ipc", machine, devices)
-        return ("cuda_ipc",) * len(devices), ("rings: device memory over CUDA IPC (transition_ipc=on)",)
-    channels: list[Channel] = []
-    notes: list[str] = []
-    for rank, (device, where) in enumerate(zip(devices, inference, strict=True)):
-        why = _impossible(machine, device)
-        if why is None and where != device:
-            why = f"runs on {device}, but its collectors infer on {where} and need no GPU context otherwise"
-        channels.append("host" if why else "cuda_ipc")
-        detail = (
-            f"learner {rank} {why}"
-            if why
-            else f"the collectors of learner {rank} have a context on {device} anyway"
-        )
-        notes.append(f"rings of rank {rank}: {_words(channels[-1])} (transition_ipc=auto: {detail})")
-    return tuple(channels), tuple(notes)
-
-
-def choose_weights(
-    machine: MachineSpec, request: TrainerRequest, devices: tuple[str, ...], inference: tuple[str, ...]
-) -> tuple[tuple[Channel, ...], tuple[str, ...]]:
-    """Where each rank's collectors read the policy, one answer a rank.
-
-    Raises:
-        RequestError: ``weight_ipc=on`` where it cannot work.
-    """
-    mode = request.weight_ipc
-    if mode == "off":
-        return ("host",) * len(devices), ("weights: host memory (weight_ipc=off)",)
-    if mode == "on":
-        _insist("weight_ipc", machine, devices)
-        return ("cuda_ipc",) * len(devices), ("weights: device memory over CUDA IPC (weight_ipc=on)",)
-    channels: list[Channel] = []
-    notes: list[str] = []
-    for rank, (device, where) in enumerate(zip(devices, inference, strict=True)):
-        why = _impossible(machine, device)
-        if why is None and where != device:
-            why = f"runs on {device}, but its collectors infer on {where}"
-        if why is None and request.policy_bytes < request.weight_ipc_min_bytes:
-            why = f"publishes {request.policy_bytes} bytes, fewer than weight_ipc_min_bytes={request.weight_ipc_min_bytes}"
-        channels.append("host" if why else "cuda_ipc")
-        detail = f"learner {rank} {why}" if why else f"learner {rank} and its collectors share {device}"
-        notes.append(f"weights of rank {rank}: {_words(channels[-1])} (weight_ipc=auto: {detail})")
-    return tuple(channels), tuple(notes)
-
-
-def _words(channel: Channel) -> str:
-    return "host memory" if channel == "host" else "device memory over CUDA IPC"
+def _apart(device: str, inference: str) -> str | None:
+    if inference == device:
+        return None
+    return f"runs on {device}, but its collectors infer on {inference} and need no context on that GPU"

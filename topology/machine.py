@@ -44,13 +44,13 @@ class Gpu:
     """One GPU that a worker of ours would see, in the order in which it would see it.
 
     Attributes:
-        index: the device is ``cuda:<index>`` in a worker; what CUDA_VISIBLE_DEVICES leaves is numbered from 0.
+        index: the device is ``cuda:<index>`` in a worker; what CUDA_VISIBLE_DEVICES leaves counts from 0.
         name: product name.
         uuid: ``GPU-...`` or ``MIG-...``; None where unknown.
         pci: address ``dddd:bb:dd.f`` in lower case; None where unknown.
         memory_bytes: device memory; None where unknown.
-        numa_nodes: NUMA nodes the GPU may be on: one where it is known, none where it is not, several where the
-            sources leave it open.
+        numa_nodes: NUMA nodes the GPU may be on: one where it is known, none where it is not, several where
+            the sources leave it open.
         physical_index: its number without CUDA_VISIBLE_DEVICES (NVML's, in PCI order).
         mig: whether it is a slice of a GPU.
     """
@@ -166,7 +166,7 @@ class MachineSpec:
         """Reads a description: one JSON object, or a list of them and the `name` of one.
 
         Raises:
-            MachineError: the file, the name or the content is wrong; the message says what and names the nearest.
+            MachineError: the file, the name or the content is wrong; a wrong name gets the nearest one.
         """
         from topology.description import load_machine
 

@@ -151,14 +151,14 @@ def _host(machine: MachineSpec) -> str:
     bound = limit_free if limit_free is not None else limit
     if bound is not None and bound == machine.memory_free:
         return f"memory (cgroup limit {gib(limit)})"
-    if machine.memory_available is None:
-        return "memory (all there is; how much of it is free is not known)"
-    return "available memory"
+    if machine.memory_available is None and machine.memory_total is not None:
+        return "memory (installed; how much of it is free is not known)"
+    return "memory"
 
 
 def _compare(place: str, needed: int, free: int | None, what: str) -> Finding:
     if free is None:
-        message = f"needs {gib(needed)} of {what}; how much there is, is not known"
+        message = f"needs {gib(needed)} of {what}; how much is there is not known"
         return Finding("ok", place, needed, None, message)
     if needed > free:
         message = (
@@ -181,8 +181,8 @@ def _small_nodes(machine: MachineSpec, topology: TrainerTopology, request: Train
         needed += len(on_cpu) * (request.replay_bytes // topology.world_size + request.learner_bytes)
         if node.memory_bytes is not None and needed > node.memory_bytes:
             message = (
-                f"needs {gib(needed)} on NUMA node {node.id}, which has {gib(node.memory_bytes)}: the rest will lie on "
-                "other nodes and be slower"
+                f"needs {gib(needed)} on NUMA node {node.id}, which has {gib(node.memory_bytes)}: "
+                "the rest will lie on other nodes and be slower"
             )
             findings.append(Finding("warning", f"node {node.id}", needed, node.memory_bytes, message))
     return findings

@@ -1,7 +1,7 @@
 """A resolved layout: who runs where, on which CPUs, through which transport, and why.
 
-`TrainerTopology` is computed once, by `topology.resolve.resolve_trainer_topology`. Workers apply their entry and
-compute nothing.
+`TrainerTopology` is computed once, by `topology.resolve.resolve_trainer_topology`. Workers apply their entry
+and compute nothing.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class EvaluatorInfo:
 class TrainerTopology:
     """The layout of one machine's share of a run.
 
-    Held by construction: a collector is on its owner's NUMA node; CPU lists of different workers are disjoint unless
-    `cpus_shared`; shards, owners and batches divide exactly.
+    Held by construction: a collector is on its owner's NUMA node; CPU lists of different workers are disjoint
+    unless `cpus_shared`; shards, owners and batches divide exactly.
 
     Attributes:
         learners: by rank.

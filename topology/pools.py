@@ -1,4 +1,4 @@
-"""Which cores each group of ranks may be dealt from: one pool a NUMA node, and one for ranks that stay unpinned.
+"""Which cores each group of ranks is dealt from: one pool a NUMA node, and one for unpinned ranks.
 
 A core is a group of usable CPUs that share it (SMT siblings); a pool is a list of cores.
 """
@@ -43,8 +43,8 @@ def build_pools(
 ) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
     """Divides the usable cores among the regions that have ranks.
 
-    Unpinned ranks are dealt from the nodes where no rank is pinned, and where there is none, get their fair part of
-    every node. Their cores are ordered round the nodes, so that any chunk of them spans nodes evenly.
+    Unpinned ranks are dealt from the nodes where no rank is pinned, and where there is none, get their fair
+    part of every node. Their cores are ordered round the nodes, so that any chunk spans them evenly.
 
     Returns:
         The pools, by first rank, and notes.
@@ -57,18 +57,24 @@ def build_pools(
         free = [cores for node, cores in per_node.items() if node not in members]
         unpinned = free
         if not free:
-            share = len(members[None]) / len(rank_nodes)
-            for node, cores in per_node.items():
-                keep = max(1, len(cores) - max(1, round(len(cores) * share)))
-                unpinned.append(cores[keep:])
-                per_node[node] = cores[:keep]
-            if not any(unpinned):  # one core a node: nothing to divide, so they share
-                unpinned = list(per_node.values())
+            unpinned = _cut_from_every_node(per_node, len(members[None]) / len(rank_nodes))
     pools = [
         Pool(region, members[region], interleave(unpinned) if region is None else per_node[region])
         for region in regions
     ]
     return _apply_quota(machine, pools, len(rank_nodes))
+
+
+def _cut_from_every_node(per_node: dict[int, tuple[Core, ...]], share: float) -> list[tuple[Core, ...]]:
+    """Takes `share` of every node's cores out of `per_node`; CPUs where a node has but one core."""
+    taken: list[tuple[Core, ...]] = []
+    for node, cores in per_node.items():
+        units = cpu_slots(cores, 2)[0]
+        keep = max(1, len(units) - max(1, round(len(units) * share)))
+        taken.append(units[keep:])
+        per_node[node] = units[:keep]
+    # One CPU a node is nothing to divide: they share, and the plan says so.
+    return taken if any(taken) else list(per_node.values())
 
 
 def interleave(nodes: Sequence[Sequence[Core]]) -> tuple[Core, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from topology.cpulist import format_kernel
+from topology.cpulist import format_person
 from topology.machine import MachineSpec
 from topology.memory import Finding, account, check_memory, gib
 from topology.plan import Channel, TrainerTopology
@@ -15,7 +15,7 @@ WIDTH = 100
 
 
 def to_json(topology: TrainerTopology) -> dict[str, object]:
-    """The plan for a program: learners, collectors and notes; `cpus` are lists of numbers, no node is null."""
+    """The plan for a program: `cpus` are lists of numbers, `numa_node` null means unpinned."""
     return {
         "learners": [
             {"rank": r.rank, "device": r.device, "numa_node": r.numa_node, "cpus": list(r.cpus)}
@@ -69,14 +69,14 @@ def _machine_lines(machine: MachineSpec) -> list[str]:
             empty.append(node.id)
             continue
         memory = "" if node.memory_bytes is None else f", {gib(node.memory_bytes)} memory"
-        usable = format_kernel(node.cpus) if node.cpus else "none that may be used"
+        usable = format_person(node.cpus) if node.cpus else "none that may be used"
         lines.append(f"NUMA node {node.id}: CPUs {usable}{memory}")
     if empty:
-        lines.append(f"NUMA node(s) {format_kernel(empty)}: memory only, no CPUs")
+        lines.append(f"NUMA node(s) {format_person(empty)}: memory only, no CPUs")
     for gpu in machine.gpus:
         place = f"NUMA node {gpu.numa_node}" if gpu.numa_node is not None else "NUMA node unknown"
         if len(gpu.numa_nodes) > 1:
-            place = f"NUMA node one of {format_kernel(gpu.numa_nodes)}"
+            place = f"NUMA node one of {format_person(gpu.numa_nodes)}"
         memory = "" if gpu.memory_bytes is None else f", {gib(gpu.memory_bytes)}"
         lines.append(f"{gpu.device}: {gpu.name}{memory}, {place}, PCI {gpu.pci or 'unknown'}")
     if not machine.gpus:
@@ -102,7 +102,7 @@ def _channel(channel: Channel) -> str:
 def _learner_rows(topology: TrainerTopology) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("rank", "device", "NUMA node", "threads", "batch", "CPUs")]
     for r in topology.learners:
-        cpus = format_kernel(r.cpus)
+        cpus = format_person(r.cpus)
         rows.append((str(r.rank), r.device, _node(r.numa_node), str(r.threads), str(r.batch_size), cpus))
     return rows
 
@@ -125,7 +125,7 @@ def _collector_rows(topology: TrainerTopology) -> list[tuple[str, ...]]:
         shard = f"{c.env_lo}..{c.env_lo + c.num_envs - 1} ({c.num_envs})"
         rows.append(
             (str(c.id), f"rank {c.owner}", shard, _node(c.numa_node), str(c.threads), c.inference_device,
-             _channel(c.ring), _channel(c.weights), format_kernel(c.cpus))
+             _channel(c.ring), _channel(c.weights), format_person(c.cpus))
         )  # fmt: skip
     return rows
 
@@ -136,12 +136,13 @@ def _evaluator_lines(topology: TrainerTopology) -> list[str]:
         return ["none on this machine"]
     shared = ", shared with collectors" if evaluator.shared else ""
     node = "unpinned" if evaluator.numa_node is None else f"NUMA node {evaluator.numa_node}"
-    return [f"{node}, {evaluator.threads} thread(s), CPUs {format_kernel(evaluator.cpus)}{shared}"]
+    return [f"{node}, {evaluator.threads} thread(s), CPUs {format_person(evaluator.cpus)}{shared}"]
 
 
 def _number_lines(topology: TrainerTopology) -> list[str]:
     lines = [
-        f"{topology.num_envs} environments, {len(topology.collectors)} collector(s) of {topology.collectors[0].num_envs}",
+        f"{topology.num_envs} environments, {len(topology.collectors)} collector(s) "
+        f"of {topology.collectors[0].num_envs}",
         f"batch of {topology.batch_size}, {topology.world_size} rank(s) of {topology.batch_size_per_rank}",
     ]
     if topology.nnodes > 1:

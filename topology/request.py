@@ -1,4 +1,4 @@
-"""What a user asks of the resolver: numbers and wishes, checked one by one; their combination is resolved later."""
+"""What a user asks of the resolver: numbers and wishes. Each is checked here, together they are resolved."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class World(BaseModel):
 
 
 class TrainerRequest(BaseModel):
-    """A request for a layout. `num_envs` and `batch_size` are over all machines, the other counts per machine.
+    """A request for a layout; `num_envs` and `batch_size` are over all machines, other counts per machine.
 
     Sizes in bytes are the caller's figures: this floor knows no networks and no observations.
     """

@@ -79,8 +79,8 @@ def _count_notes(request: TrainerRequest, counts: Counts) -> tuple[str, ...]:
         notes.append(f"collectors: {counts.num_collectors}, one a learner, the default of num_collectors")
     if counts.nnodes > 1:
         notes.append(
-            f"machine {request.world.node_rank} of {counts.nnodes}: num_envs and batch_size are over all machines, "
-            "num_learners and num_collectors per machine"
+            f"machine {request.world.node_rank} of {counts.nnodes}: num_envs and batch_size are over all "
+            "machines, num_learners and num_collectors per machine"
         )
     return tuple(notes)
 
@@ -94,6 +94,7 @@ class _Layout:
         self.machine = machine
         self.request = request
         self.counts = counts
+        self.wishes = wishes
         self.ranks = ranks
         self.per_rank = counts.num_collectors // counts.num_learners
         # One evaluator a run: it reads the mailbox of rank 0, so it lives on the first machine.
@@ -108,8 +109,8 @@ class _Layout:
         self.seats = [deal(pool, d, wishes, like) for pool, d in zip(self.pools, demands, strict=True)]
 
     def _idle_cores(self) -> tuple[Core, ...]:
-        """Cores of a node where nobody else runs; none under a quota, whose time the workers need themselves."""
-        if self.machine.cpu_budget < len(self.machine.allowed_cpus):
+        """Cores of a node where nobody else runs; none under a quota or a user's CPU list."""
+        if self.wishes.given or self.machine.cpu_budget < len(self.machine.allowed_cpus):
             return ()
         taken = {cpu for pool in self.pools for cpu in pool.cpus}
         for node in self.machine.usable_nodes:
@@ -216,7 +217,8 @@ class _Layout:
             return own, ("evaluator: on spare CPUs beside rank 0",)
         mine = seats.collectors[: self.per_rank]
         cpus = tuple(sorted({cpu for chunk in mine for cpu in chunk}))
-        note = f"evaluator: no CPU to spare, so it shares CPUs {cpulist.format_kernel(cpus)} with the collectors of rank 0"
+        why = "stays within collector_cpu_cores" if self.wishes.collectors else "no CPU to spare"
+        note = f"evaluator: {why}; shares CPUs {cpulist.format_kernel(cpus)} with the collectors of rank 0"
         return EvaluatorInfo(pool.node, cpus, 1, True), (note,)
 
     def _shared(self) -> bool:
@@ -258,7 +260,7 @@ class _Layout:
 def _mailboxes(
     learners: tuple[LearnerInfo, ...], collectors: tuple[CollectorInfo, ...], evaluator: bool
 ) -> tuple[tuple[int | None, int], ...]:
-    """One host mailbox a NUMA node with readers, written by the lowest rank there; the evaluator reads rank 0's."""
+    """One host mailbox a node with readers, written by its lowest rank; the evaluator reads rank 0's."""
     nodes = {c.numa_node for c in collectors if c.weights == "host"}
     if evaluator:
         nodes.add(learners[0].numa_node)

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 def infer_node_cores(cpus: Sequence[int], smt: int, arch: str) -> list[tuple[int, ...]]:
     """Groups one node's CPUs into cores by the numbering that firmware uses on this architecture.
 
-    x86 and aarch64 firmware numbers the first thread of every core, then the second of every core, so that the
-    sibling of the k-th CPU of a node is the (k + n/smt)-th; POWER numbers the threads of a core one after another.
+    x86 and aarch64 firmware numbers the first thread of every core, then the second of every core, so that
+    the sibling of the k-th CPU of a node is the (k + n/smt)-th; POWER numbers a core's threads one by one.
 
     Args:
         cpus: all online CPUs of the node, also those this process may not use.
@@ -30,7 +30,7 @@ def infer_node_cores(cpus: Sequence[int], smt: int, arch: str) -> list[tuple[int
 
 
 def restrict(groups: Iterable[Sequence[int]], allowed: Iterable[int]) -> tuple[tuple[int, ...], ...]:
-    """Keeps the allowed CPUs of each group, drops empty groups, and gives leftover CPUs a group of their own."""
+    """Keeps the allowed CPUs of each group, drops empty groups; a CPU of no group gets one of its own."""
     left = set(allowed)
     result: list[tuple[int, ...]] = []
     for group in groups:

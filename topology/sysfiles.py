@@ -35,7 +35,7 @@ def read_cpulist(path: Path) -> tuple[int, ...] | None:
 
 
 def read_fields(path: Path) -> dict[str, str]:
-    """``name: value`` lines (status, meminfo, NVIDIA's information file), values without surrounding blanks."""
+    """``name: value`` lines (status, meminfo, NVIDIA's information file), without surrounding blanks."""
     fields: dict[str, str] = {}
     for line in (read_text(path) or "").splitlines():
         name, found, value = line.partition(":")
