@@ -63,16 +63,21 @@ class TaskDefinition:
     summary: str
 
 
+def _standard(module: str, name: str, summary: str) -> TaskDefinition:
+    return TaskDefinition(f"{_TASKS}.{module}:{name}", f"{_OPTIONS}:{name}Options", summary)
+
+
 STANDARD_TASKS: dict[str, TaskDefinition] = {
-    "cartpole-swingup": TaskDefinition(
-        f"{_TASKS}.cartpole_swingup:CartpoleSwingup",
-        f"{_OPTIONS}:CartpoleSwingupOptions",
-        "swing a pole up by pushing the cart it hangs from",
+    "ant": _standard("ant", "Ant", "run, on four legs"),
+    "cartpole-swingup": _standard("cartpole_swingup", "CartpoleSwingup", "swing up a pole on a cart"),
+    "halfcheetah": _standard("halfcheetah", "HalfCheetah", "run, planar, on two legs"),
+    "hopper": _standard("hopper", "Hopper", "hop, planar, on one leg"),
+    "humanoid": _standard("humanoid", "Humanoid", "walk, on two legs"),
+    "inverted-double-pendulum": _standard(
+        "inverted_double_pendulum", "InvertedDoublePendulum", "balance two links on a cart"
     ),
-    "halfcheetah": TaskDefinition(
-        f"{_TASKS}.halfcheetah:HalfCheetah", f"{_OPTIONS}:HalfCheetahOptions", "run, planar, two legs"
-    ),
-    "hopper": TaskDefinition(f"{_TASKS}.hopper:Hopper", f"{_OPTIONS}:HopperOptions", "hop, planar, one leg"),
+    "reacher": _standard("reacher", "Reacher", "bring the tip of an arm to a target"),
+    "walker2d": _standard("walker2d", "Walker2d", "walk, planar, on two legs"),
 }
 
 

@@ -22,6 +22,7 @@ from mujoco.batch import Batch, SimulationError
 from numpy.typing import NDArray
 
 from motrix_rl.envs.base import BatchEnv, Float32, StepBuffers, WorldError, WorldIds
+from motrix_rl.envs.mujoco.force_batch import ForceBatch
 from motrix_rl.envs.mujoco.models import load_model
 from motrix_rl.envs.noise import WorldNoise
 from motrix_rl.envs.options import EnvOptions
@@ -96,8 +97,11 @@ class MujocoBatchEnv(BatchEnv):
         self._current_obs = np.zeros((num_envs, self.env_spec.obs_dim), np.float32)
         self.setup()
 
-    def _make_batch(self, num_envs: int, num_threads: int) -> Batch:
-        return Batch(self.model, num_envs, min(num_threads, num_envs), persistent=self.persistent)
+    def _make_batch(self, num_envs: int, num_threads: int) -> Batch | ForceBatch:
+        num_threads = min(num_threads, num_envs)
+        if self.needs_body_forces():
+            return ForceBatch(self.model, num_envs, num_threads)
+        return Batch(self.model, num_envs, num_threads, persistent=self.persistent)
 
     def _make_spec(self) -> EnvSpec:
         low, high = self.model.actuator_ctrlrange.astype(np.float32).T
@@ -131,6 +135,10 @@ class MujocoBatchEnv(BatchEnv):
     @abstractmethod
     def evaluate_step(self, action: Float32, reward: Float32, terminated: NDArray[np.uint8]) -> None:
         """Writes reward [E] and terminated [E] of the step just taken."""
+
+    def needs_body_forces(self) -> bool:
+        """Returns whether the task reads `cfrc_ext`, which costs another pass after each step."""
+        return False
 
     def setup(self) -> None:
         """Binds fields and makes arrays, once, before the first reset."""

@@ -1,0 +1,119 @@
+"""Standard tasks against Gymnasium's own environments, step by step (E1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.envs._reference import GYMNASIUM_IDS, compare
+
+# Every option that changes the task, away from its default.
+CHANGED: dict[str, dict[str, Any]] = {
+    "halfcheetah": {
+        "frame_skip": 3,
+        "forward_reward_weight": 2.5,
+        "ctrl_cost_weight": 0.7,
+        "exclude_current_positions_from_observation": False,
+        "max_episode_steps": 37,
+    },
+    "hopper": {
+        "frame_skip": 2,
+        "forward_reward_weight": 0.5,
+        "ctrl_cost_weight": 0.2,
+        "healthy_reward": 3.0,
+        "healthy_state_range": (-5.0, 5.0),
+        "healthy_z_range": (0.9, 1.4),
+        "healthy_angle_range": (-0.1, 0.3),
+        "exclude_current_positions_from_observation": False,
+        "max_episode_steps": 23,
+    },
+    "walker2d": {
+        "frame_skip": 2,
+        "forward_reward_weight": 0.5,
+        "ctrl_cost_weight": 0.2,
+        "healthy_reward": 3.0,
+        "terminate_when_unhealthy": False,
+        "healthy_z_range": (1.1, 1.3),
+        "healthy_angle_range": (-0.1, 0.3),
+        "exclude_current_positions_from_observation": False,
+        "max_episode_steps": 31,
+    },
+    "ant": {
+        "frame_skip": 3,
+        "forward_reward_weight": 2.0,
+        "ctrl_cost_weight": 0.1,
+        "contact_cost_weight": 0.01,
+        "healthy_reward": 0.3,
+        "main_body": "aux_1",
+        "healthy_z_range": (0.5, 0.9),
+        "contact_force_range": (-3.0, 7.0),
+        "exclude_current_positions_from_observation": False,
+        "max_episode_steps": 29,
+    },
+    "humanoid": {
+        "frame_skip": 2,
+        "forward_reward_weight": 2.0,
+        "ctrl_cost_weight": 0.3,
+        "contact_cost_weight": 1e-4,
+        "contact_cost_range": (0.2, 3.0),
+        "healthy_reward": 0.7,
+        "healthy_z_range": (1.3, 1.5),
+        "exclude_current_positions_from_observation": False,
+        "include_cvel_in_observation": False,
+        "max_episode_steps": 29,
+    },
+    "inverted-double-pendulum": {
+        "frame_skip": 3,
+        "healthy_reward": 2.0,
+        "max_episode_steps": 9,
+    },
+    "reacher": {
+        "frame_skip": 3,
+        "reward_dist_weight": 2.0,
+        "reward_control_weight": 0.1,
+        "max_episode_steps": 17,
+    },
+}
+
+
+@pytest.mark.covers("E1")
+@pytest.mark.parametrize("task", sorted(GYMNASIUM_IDS))
+def test_equals_gymnasium_from_random_states(task: str) -> None:
+    seen = compare(task, None, num_envs=4, steps=150, seed=1, spread=True)
+    assert seen.cut == 0
+
+
+# Switches that leave parts out, and with them the pass that computes forces.
+LEFT_OUT: dict[str, dict[str, Any]] = {
+    "ant": {"include_cfrc_ext_in_observation": False},
+    "ant without forces": {"include_cfrc_ext_in_observation": False, "contact_cost_weight": 0.0},
+    "humanoid": {
+        "include_cinert_in_observation": False,
+        "include_qfrc_actuator_in_observation": False,
+        "include_cfrc_ext_in_observation": False,
+        "terminate_when_unhealthy": False,
+    },
+    "humanoid without forces": {"include_cfrc_ext_in_observation": False, "contact_cost_weight": 0.0},
+    "hopper": {"terminate_when_unhealthy": False},
+}
+
+
+@pytest.mark.covers("E1")
+@pytest.mark.parametrize("case", sorted(LEFT_OUT))
+def test_equals_gymnasium_with_parts_left_out(case: str) -> None:
+    compare(case.split()[0], LEFT_OUT[case], num_envs=3, steps=60, seed=3, spread=False)
+
+
+@pytest.mark.covers("E1")
+@pytest.mark.slow
+@pytest.mark.parametrize("task", sorted(GYMNASIUM_IDS))
+def test_equals_gymnasium_for_a_thousand_steps(task: str) -> None:
+    compare(task, None, num_envs=20, steps=1000, seed=4, spread=True)
+
+
+@pytest.mark.covers("E1")
+@pytest.mark.parametrize("task", sorted(GYMNASIUM_IDS))
+def test_equals_gymnasium_with_changed_options(task: str) -> None:
+    seen = compare(task, CHANGED[task], num_envs=4, steps=100, seed=2, spread=False)
+    assert seen.truncated + seen.terminated >= 4, "episodes have to end for their ends to be compared"
