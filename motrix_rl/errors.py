@@ -14,8 +14,8 @@ class UsageError(MotrixError):
     """What was asked for does not exist or cannot work; nothing was started.
 
     The message is one line that says what is wrong and names the nearest valid thing. The command line
-    prints it without a traceback and ends with exit code 2. What the user wrote is quoted in it, so line breaks
-    and control characters are shown escaped.
+    prints it without a traceback and ends with exit code 2. What the user wrote is quoted in it, so line
+    breaks and control characters are shown escaped.
     """
 
     def __init__(self, message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,15 +57,20 @@ def main(words: list[str], program: str) -> int:
     run = resolve_run(given.run, given.runs_root)
     checkpoint = choose_checkpoint(run, newest=given.latest)
     result = _play(run, checkpoint, given.episodes, given.seed, given.threads)
-    if given.json:
-        print(json.dumps(result))
-        return 0
-    print(
-        f"return {result['return_mean']:.1f} +- {result['return_ci95']:.1f} (95 % of the mean)"
-        f" over {result['episodes']} episodes of {result['length_mean']:.0f} steps on average"
-    )
-    print(f"policy {result['checkpoint']}, generation {result['generation']}")
+    print(json.dumps(result) if given.json else _in_words(result))
     return 0
+
+
+def _in_words(result: dict[str, Any]) -> str:
+    interval = "" if result["return_ci95"] is None else f" +- {result['return_ci95']:.1f} (95 % of the mean)"
+    lines = [
+        f"return {result['return_mean']:.1f}{interval}"
+        f" over {result['episodes']} episodes of {result['length_mean']:.0f} steps on average",
+        f"policy {result['checkpoint']}, generation {result['generation']}",
+    ]
+    if result["cut_episodes"]:
+        lines.append(f"{result['cut_episodes']} episodes ended early because a number was not finite")
+    return "\n".join(lines)
 
 
 def choose_checkpoint(run: ResolvedRun, *, newest: bool) -> CheckpointRef:
@@ -138,9 +144,11 @@ def _play(
         env.close()
     return {
         "return_mean": float(result.return_mean),
-        "return_ci95": float(result.return_ci95),
+        # One episode has no interval; JSON has no NaN.
+        "return_ci95": float(result.return_ci95) if math.isfinite(result.return_ci95) else None,
         "episodes": int(result.episodes),
         "length_mean": float(result.length_mean),
+        "cut_episodes": int(result.cut_episodes),
         "task": config.task,
         "generation": int(saved.get("generation", checkpoint.step)),
         "checkpoint": str(_shown(checkpoint.path)),

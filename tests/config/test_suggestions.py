@@ -53,7 +53,7 @@ def test_one_slip_in_a_key_is_understood(slip: tuple[str, str]) -> None:
     key, written = slip
     found = nearest_key(written, TABLE)
     assert found in TABLE.options or found in TABLE.groups
-    # `v_mix` may be either of v_min and v_max, and a name may be a slip away from a sibling: as near is as good.
+    # `v_mix` may be either of v_min and v_max: as near is as good.
     assert found == key or _distance(found, written) <= _distance(key, written)
 
 

@@ -1,0 +1,118 @@
+"""U1 as a user meets it: real processes, exit code 2, one line, within three seconds, nothing heavy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_S = 3.0
+HEAVY = ("torch", "mujoco", "gymnasium")
+
+
+def run(*words: str, cwd: Path) -> tuple[subprocess.CompletedProcess[str], float]:
+    """Runs `python WORDS`; returns the result and its seconds, the best of three."""
+    best: tuple[subprocess.CompletedProcess[str], float] | None = None
+    for _ in range(3):
+        begin = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, *words],
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            stdin=subprocess.DEVNULL,
+        )
+        seconds = time.monotonic() - begin
+        if best is None or seconds < best[1]:
+            best = (done, seconds)
+        if seconds < LIMIT_S:
+            break
+    assert best is not None
+    return best
+
+
+TRAIN = str(ROOT / "train.py")
+VERB = ("-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); from motrix_rl.cli.main import entry; entry()")
+
+
+@pytest.mark.covers("U1")
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((TRAIN, "num_env=3"), "'num_envs'"),
+        ((TRAIN, "algo.agnet.gamma=0.9"), "'algo.agent.gamma'"),
+        ((TRAIN, "task=cartpol/mujoco.fastsac"), "'cartpole-swingup'"),
+        ((TRAIN, "task=hopper/mujco.fastsac"), "'mujoco'"),
+        ((TRAIN, "algo.trainer.async_options.utd_mode=strct"), "'strict'"),
+        ((TRAIN, "num_envs=abc"), "expected int"),
+        ((TRAIN, "num_envs=33", "algo.trainer.async_options.num_collectors=2"), "32"),
+        ((*VERB, "trian"), "'train'"),
+        ((*VERB, "train", "num_env=3"), "'num_envs'"),
+        ((*VERB, "eval", "no-such-run"), "no-such-run"),
+        ((*VERB, "eval", "latest", "--epsodes", "3"), "'--episodes'"),
+        ((*VERB, "logs", "no-such-run"), "no-such-run"),
+        ((*VERB, "plan", "--machine", "nowhere.json"), "nowhere.json"),
+        ((*VERB, "plan", "num_env=3"), "'num_envs'"),
+        ((*VERB, "doctor", "--save-machin", "x"), "'--save-machine'"),
+    ],
+    ids=lambda value: " ".join(value[-2:])[-40:] if isinstance(value, tuple) else "",
+)
+def test_a_mistake_is_answered_at_once(words: tuple[str, ...], expected: str, tmp_path: Path) -> None:
+    done, seconds = run(*words, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.startswith("error: ")
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+    assert seconds < LIMIT_S
+    assert list(tmp_path.iterdir()) == []  # nothing was started, so nothing was left
+
+
+@pytest.mark.covers("U1")
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import motrix_rl",
+        "import motrix_rl.config",
+        "import motrix_rl.errors",
+        "import motrix_rl.console",
+        "import motrix_rl.runs",
+        "import motrix_rl.logs",
+        "import motrix_rl.tasks.registry",
+        "import motrix_rl.cli.main",
+        "import motrix_rl.cli.doctor",
+        "import topology",
+        "from motrix_rl.config import load_config; load_config(['task=hopper/mujoco.fastsac'])",
+        "from motrix_rl.config import load_config; load_config(['task=gymnasium:X-v0/gymnasium.fastsac'])",
+        "from motrix_rl.cli.main import main; main(['train', '--help'])",
+        "from motrix_rl.cli.main import main; main(['train', '--print-config'])",
+        "from motrix_rl.cli.main import main; main(['train', 'num_env=3'])",
+        "from motrix_rl.cli.main import main; main(['doctor'])",
+        "from motrix_rl.cli.main import main; main(['eval', 'no-such-run'])",
+    ],
+)
+def test_nothing_heavy_is_loaded_before_a_request_is_valid(code: str, tmp_path: Path) -> None:
+    first = f"import sys; sys.path.insert(0, {str(ROOT)!r})"
+    last = f"loaded = [m for m in {HEAVY!r} if m in sys.modules]; print(loaded, file=sys.stderr)"
+    done, _ = run("-c", f"{first}; {code}; {last}; sys.exit(bool(loaded))", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-500:]
+
+
+def test_help_can_be_cut_off_by_its_reader(tmp_path: Path) -> None:
+    command = f'"{sys.executable}" "{TRAIN}" --help | head -1'
+    done = subprocess.run(
+        command,
+        shell=True,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.startswith("usage: train.py")
+    assert done.stderr == ""
