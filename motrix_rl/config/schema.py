@@ -116,6 +116,19 @@ class AsyncOptions(ConfigModel):
         default=0, ge=0, description="How often dead learners are started again from the last checkpoint."
     )
 
+    @model_validator(mode="after")
+    def _nothing_is_accepted_and_ignored(self) -> AsyncOptions:
+        """Refuses options that have their place and name, and no effect yet.
+
+        Raises:
+            ValueError: one of them is set.
+        """
+        for name in ("collector_compile", "collector_amp", "max_learner_restarts"):
+            if getattr(self, name):
+                path = f"algo.trainer.async_options.{name}"
+                raise ValueError(f"{path}={getattr(self, name)} is not available yet; leave it out")
+        return self
+
 
 class TrainerConfig(ConfigModel):
     """How long to train, and with which processes."""
