@@ -11,8 +11,6 @@ digit of a unit variance in float32.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -151,24 +149,17 @@ class RunningMeanStd:
         """Normalised `x` `[..., dim]`. The mean is subtracted first: folding it into a bias loses far offsets."""
         return x.to(self.shift.dtype).sub(self.shift).mul_(self.scale)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Moments as tensors."""
-        return {"merged": self.merged.data.clone(), "pending": self.pending.data.clone()}
+    def shared_tensors(self) -> dict[str, Tensor]:
+        """What is the same on every rank; after writing into it call `refresh`."""
+        return {"merged": self.merged.data}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores `state_dict()`.
+    def local_tensors(self) -> dict[str, Tensor]:
+        """What is this rank's alone."""
+        return {"pending": self.pending.data}
 
-        Raises:
-            ValueError: The state is of another number of features.
-        """
-        for name, target in (("merged", self.merged), ("pending", self.pending)):
-            value = state[name]
-            if value.shape != target.data.shape:
-                raise ValueError(
-                    f"normaliser state has {(value.numel() - 1) // 2} features, this environment has {self.dim}"
-                )
-            target.data.copy_(value)
-        self.refresh()
+    def load_local(self, state: dict[str, Tensor]) -> None:
+        """Restores `local_tensors`."""
+        self.pending.data.copy_(state["pending"])
 
 
 class RewardScaler:
@@ -187,7 +178,12 @@ class RewardScaler:
     EPS = 1e-8
 
     def __init__(
-        self, *, gamma: float, bound: float, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+        self,
+        *,
+        gamma: float,
+        bound: float,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         if bound <= 0:
             raise ValueError(f"reward scaling needs a positive support bound, got {bound}")
@@ -223,7 +219,9 @@ class RewardScaler:
         if self.returns.numel() == 0:
             self.returns = torch.zeros(rewards.shape[1], dtype=torch.float64, device=device)
         if rewards.shape[1] != self.returns.numel():
-            raise ValueError(f"rewards of {rewards.shape[1]} environments, running returns of {self.returns.numel()}")
+            raise ValueError(
+                f"rewards of {rewards.shape[1]} environments, running returns of {self.returns.numel()}"
+            )
         whole = (as_tensor(cut, device) == 0).to(torch.float64)
         goes_on = whole * (as_tensor(ended, device) == 0)
         seen = torch.empty_like(rewards)
@@ -262,27 +260,19 @@ class RewardScaler:
         divisor = torch.maximum(deviation, self.merged_max / self.bound)
         self.scale.copy_(torch.where(self.merged_max > 0, 1.0 / divisor, torch.ones_like(divisor)).squeeze(0))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Statistics that all ranks share, and this rank's pending ones and running returns."""
-        return {
-            "merged": self.merged.data.clone(),
-            "merged_max": self.merged_max.clone(),
-            "pending": self.pending.data.clone(),
-            "pending_max": self.pending_max.clone(),
-            "returns": self.returns.clone(),
-        }
+    def shared_tensors(self) -> dict[str, Tensor]:
+        """What is the same on every rank; after writing into it call `refresh`."""
+        return {"merged": self.merged.data, "merged_max": self.merged_max}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores `state_dict()`; `returns` may be absent (fresh environments), and restart at 0 then."""
-        self.merged.data.copy_(state["merged"])
-        self.merged_max.copy_(state["merged_max"])
+    def local_tensors(self) -> dict[str, Tensor]:
+        """What is this rank's alone; `returns` is empty before the first rewards."""
+        return {"pending": self.pending.data, "pending_max": self.pending_max, "returns": self.returns}
+
+    def load_local(self, state: dict[str, Tensor]) -> None:
+        """Restores `local_tensors`."""
         self.pending.data.copy_(state["pending"])
         self.pending_max.copy_(state["pending_max"])
-        returns = state.get("returns")
-        self.returns = torch.zeros(0, dtype=torch.float64, device=self.returns.device)
-        if returns is not None:
-            self.returns = returns.to(self.returns.device, torch.float64).clone()
-        self.refresh()
+        self.returns = state["returns"].to(self.returns.device, torch.float64).clone()
 
 
 def as_tensor(x: Tensor | np.ndarray, device: torch.device | str) -> Tensor:

@@ -161,7 +161,7 @@ class ReplayBuffer:
             raise ValueError(f"{count} truncated rows, but final observations of {chosen.size} of them")
         # Absolute numbers: the rows being written are the newest num_envs, so the oldest left are these.
         rows = self.appended + (lo - self._next_row * self.num_envs) + index[chosen]
-        kept, entries, evicted = self._pool.put(rows, self.appended + self.num_envs - self._rows)
+        kept, entries, evicted = self._pool.put(rows, max(0, self.appended + self.num_envs - self._rows))
         if evicted.size:
             live = as_tensor(evicted % self._rows, self.device)
             self._flags[live] = CUT
@@ -349,7 +349,9 @@ class ReplayBuffer:
         """
         mine, theirs = self._shape(), state["shape"]
         if mine != theirs:
-            wrong = ", ".join(f"{k} {theirs.get(k)} (here {mine[k]})" for k in mine if mine[k] != theirs.get(k))
+            wrong = ", ".join(
+                f"{k} {theirs.get(k)} (here {mine[k]})" for k in mine if mine[k] != theirs.get(k)
+            )
             raise ValueError(f"saved replay does not fit: {wrong}; resume without it or with the same sizes")
         self._size, self._next_row = state["size"], state["next_row"]
         self.generation, self.appended = state["generation"], state["appended"]

@@ -19,14 +19,18 @@ from motrix_rl.algorithms.fastsac import losses
 from motrix_rl.algorithms.fastsac.config import FastSACConfig
 from motrix_rl.algorithms.fastsac.flat import FlatGroup, Reducer, bind_parameters
 from motrix_rl.algorithms.fastsac.networks import ActionScaling, EnsembleCritic
-from motrix_rl.algorithms.fastsac.objectives import Inputs, Objectives
+from motrix_rl.algorithms.fastsac.host_objectives import HostObjectives
+from motrix_rl.algorithms.fastsac.objectives import AutogradObjectives, Inputs, Networks
 from motrix_rl.algorithms.fastsac.policy import make_actor
-from motrix_rl.normalization.running import RewardScaler, RunningMeanStd, as_tensor
+from motrix_rl.algorithms.fastsac.statistics import AgentStatistics
+from motrix_rl.normalization.running import RewardScaler, RunningMeanStd
 from motrix_rl.replay.batch import Batch
 
 if TYPE_CHECKING:
     from motrix_rl.envs.spec import EnvSpec
     from motrix_rl.replay.buffer import ReplayBuffer
+
+Objectives = HostObjectives | AutogradObjectives
 
 # Noise of this many updates is drawn at once: enough to hide the calls, little enough to hold.
 NOISE_CHUNK = 64
@@ -78,18 +82,20 @@ class FastSACAgent:
         self.batch_size = config.batch_size // ranks
         self.updates_done = 0
         self._build_networks(init_seed)
-        self._build_statistics()
+        self.statistics = self._build_statistics()
         self.generator = torch.Generator(self.device)
         self.generator.manual_seed(sample_seed)
         self.target_entropy = losses.target_entropy(config, env_spec.action_low, env_spec.action_high)
-        self.objectives = Objectives(
-            config, self.actor, self.critic, self.target, self.scaling, self.log_alpha
-        )
+        networks = Networks(self.actor, self.critic, self.target, self.scaling, self.log_alpha)
+        self.objectives: Objectives
+        if self.device.type == "cpu" and not (config.amp or config.compile):
+            self.objectives = HostObjectives(config, networks)
+        else:
+            self.objectives = AutogradObjectives(config, networks, self.actor_group, self.critic_group)
         self.policy_size = self.actor_group.size + 2 * env_spec.obs_dim
         self._batch: Batch | None = None
         self._critic_sums = torch.zeros(len(CRITIC_METRICS) + 1, dtype=torch.float64, device=self.device)
         self._actor_sums = torch.zeros(len(ACTOR_METRICS) + 1, dtype=torch.float64, device=self.device)
-        self._bad_updates = torch.zeros((), dtype=torch.float64, device=self.device)
 
     def _build_networks(self, init_seed: int) -> None:
         config, spec = self.config, self.env_spec
@@ -129,23 +135,20 @@ class FastSACAgent:
         self.target_flat = torch.zeros_like(self._critic_flat)
         bind_parameters(self.target.parameters(), self.target_flat)
 
-    def _build_statistics(self) -> None:
+    def _build_statistics(self) -> AgentStatistics:
         config, spec = self.config, self.env_spec
-        self.obs_norm: RunningMeanStd | None = None
-        self.critic_obs_norm: RunningMeanStd | None = None
-        self.reward_scaler: RewardScaler | None = None
+        where: dict[str, Any] = {"device": self.device, "dtype": self.dtype}
+        obs = critic_obs = reward = None
         if config.obs_normalization:
-            self.obs_norm = RunningMeanStd(spec.obs_dim, device=self.device, dtype=self.dtype)
+            obs = RunningMeanStd(spec.obs_dim, **where)
             if spec.critic_obs_dim is not None:
-                self.critic_obs_norm = RunningMeanStd(spec.critic_obs_dim, device=self.device, dtype=self.dtype)
+                critic_obs = RunningMeanStd(spec.critic_obs_dim, **where)
         if config.reward_scaling:
-            self.reward_scaler = RewardScaler(
-                gamma=config.gamma, bound=min(-config.v_min, config.v_max), device=self.device, dtype=self.dtype
-            )
+            reward = RewardScaler(gamma=config.gamma, bound=min(-config.v_min, config.v_max), **where)
+        return AgentStatistics(obs, critic_obs, reward, self.device)
 
     # ------------------------------------------------------------------ statistics
 
-    @torch.no_grad()
     def observe(
         self,
         obs: Tensor | np.ndarray,
@@ -167,38 +170,18 @@ class FastSACAgent:
             cut: Like `reward`, not 0 on cut rows, which count nowhere.
 
         Raises:
-            ValueError: Rewards or flags are missing while rewards are scaled.
+            ValueError: Something is missing that the settings need.
         """
-        if self.obs_norm is not None:
-            self.obs_norm.accumulate(obs, cut)
-        if self.critic_obs_norm is not None:
-            assert critic_obs is not None
-            self.critic_obs_norm.accumulate(critic_obs, cut)
-        if self.reward_scaler is not None:
-            if reward is None or terminated is None or truncated is None or cut is None:
-                raise ValueError("reward_scaling needs reward, terminated, truncated and cut with the observations")
-            rows = [as_tensor(x, self.device) for x in (reward, terminated, truncated, cut)]
-            width = rows[0].shape[-1]
-            raw, terminal, timeout, broken = (x.reshape(-1, width) for x in rows)
-            self.reward_scaler.accumulate(raw, (terminal != 0) | (timeout != 0), broken)
+        self.statistics.observe(obs, critic_obs, reward, terminated, truncated, cut)
 
     def mark_last_cut(self, env_lo: int, env_hi: int) -> None:
         """Restarts running returns of columns `[env_lo, env_hi)`; goes with `ReplayBuffer.mark_last_cut`."""
-        if self.reward_scaler is not None:
-            self.reward_scaler.mark_cut(env_lo, env_hi)
+        if self.statistics.reward is not None:
+            self.statistics.reward.mark_cut(env_lo, env_hi)
 
-    @torch.no_grad()
     def sync_statistics(self) -> None:
         """Merges what all ranks observed since the last call: one gather, and none with one rank."""
-        parts = [x for x in (self.obs_norm, self.critic_obs_norm, self.reward_scaler) if x is not None]
-        if not parts:
-            return
-        packed = torch.cat([part.pack() for part in parts])
-        rows = packed[None] if self.reducer is None else self.reducer.all_gather_f64(packed)
-        offset = 0
-        for part in parts:
-            part.merge(rows[:, offset : offset + part.packed_size])
-            offset += part.packed_size
+        self.statistics.sync(self.reducer)
 
     # ------------------------------------------------------------------ updates
 
@@ -239,16 +222,14 @@ class FastSACAgent:
     @torch.no_grad()
     def prepare(self, batch: Batch) -> Inputs:
         """Normalises both observations of a batch by the same statistics, and scales its rewards."""
-        pair = batch.observations
-        obs, next_obs = (self.obs_norm.normalize(pair) if self.obs_norm else pair.to(self.dtype)).unbind(0)
+        statistics = self.statistics
+        obs, next_obs = self._normalize(batch.observations, statistics.obs)
         critic_obs, next_critic_obs = obs, next_obs
         if batch.critic_observations is not None:
-            critic_pair = batch.critic_observations
-            norm = self.critic_obs_norm
-            critic_obs, next_critic_obs = (norm.normalize(critic_pair) if norm else critic_pair.to(self.dtype)).unbind(0)
+            critic_obs, next_critic_obs = self._normalize(batch.critic_observations, statistics.critic_obs)
         reward = batch.reward.to(self.dtype)
-        if self.reward_scaler is not None:
-            reward = reward * self.reward_scaler.scale
+        if statistics.reward is not None:
+            reward = reward * statistics.reward.scale
         return Inputs(
             obs=obs,
             next_obs=next_obs,
@@ -260,10 +241,14 @@ class FastSACAgent:
             weight=batch.weight.to(self.dtype),
         )
 
+    def _normalize(self, pair: Tensor, norm: RunningMeanStd | None) -> tuple[Tensor, Tensor]:
+        """Both halves of `[2, B, O]`."""
+        first, second = (pair.to(self.dtype) if norm is None else norm.normalize(pair)).unbind(0)
+        return first, second
+
     def _update_critic(self, inputs: Inputs, noise: Tensor) -> None:
         """Critics and temperature: one backward, one reduction, one step; then the target moves."""
-        result = self.objectives.critic(inputs, noise)
-        self.critic_group.backward(result.loss)
+        result = self.objectives.critic_gradients(inputs, noise)
         with torch.no_grad():
             alpha_loss = losses.temperature_loss(self.log_alpha, result.log_prob, self.target_entropy)
             # d(-exp(x) c)/dx is the loss itself, so no graph is needed for it.
@@ -274,14 +259,15 @@ class FastSACAgent:
             self._record(self._critic_sums, values, found_inf)
 
     def _update_actor(self, inputs: Inputs, noise: Tensor) -> None:
-        result = self.objectives.actor(inputs, noise)
-        self.actor_group.backward(result.loss)
+        result = self.objectives.actor_gradients(inputs, noise)
         norm, found_inf = self.actor_group.step(self.reducer)
         self._record(self._actor_sums, (result.loss, norm), found_inf)
 
     def _record(self, sums: Tensor, values: tuple[Tensor, ...], found_inf: Tensor) -> None:
         """Adds one update's scalars and a count of 1 to `sums`, unless it was skipped."""
-        row = torch.stack([*(value.detach().reshape(()) for value in values), torch.ones_like(values[0].detach())])
+        row = torch.stack(
+            [*(value.detach().reshape(()) for value in values), torch.ones_like(values[0].detach())]
+        )
         sums.add_(torch.where(found_inf > 0, torch.zeros_like(row), row))
 
     # ------------------------------------------------------------------ publishing and metrics
@@ -292,12 +278,13 @@ class FastSACAgent:
         target = torch.from_numpy(out) if isinstance(out, np.ndarray) else out
         size, obs_dim = self.actor_group.size, self.env_spec.obs_dim
         target[:size].copy_(self.actor_group.param)
-        if self.obs_norm is None:
+        norm = self.statistics.obs
+        if norm is None:
             target[size : size + obs_dim].zero_()
             target[size + obs_dim :].fill_(1.0)
         else:
-            target[size : size + obs_dim].copy_(self.obs_norm.shift)
-            target[size + obs_dim :].copy_(self.obs_norm.scale)
+            target[size : size + obs_dim].copy_(norm.shift)
+            target[size + obs_dim :].copy_(norm.scale)
 
     def metrics(self) -> dict[str, float]:
         """Means over the updates since the last call, and totals. Waits for the device."""
@@ -312,8 +299,8 @@ class FastSACAgent:
         skipped = self.critic_group.optimizer.skipped + self.actor_group.optimizer.skipped
         out["nonfinite_skips"] = float(skipped)
         out["updates_done"] = float(self.updates_done)
-        if self.reward_scaler is not None:
-            out["reward_scale"] = float(self.reward_scaler.scale)
+        if self.statistics.reward is not None:
+            out["reward_scale"] = float(self.statistics.reward.scale)
         return out
 
     # ------------------------------------------------------------------ replicas and state
@@ -330,19 +317,12 @@ class FastSACAgent:
         named = {"target": self.target_flat}
         for prefix, group in (("actor", self.actor_group), ("critic", self.critic_group)):
             named |= {f"{prefix}.{name}": tensor for name, tensor in group.tensors().items()}
-        for prefix, norm in (("obs_norm", self.obs_norm), ("critic_obs_norm", self.critic_obs_norm)):
-            if norm is not None:
-                named[prefix] = norm.merged.data
-        if self.reward_scaler is not None:
-            named["reward_scaler"] = self.reward_scaler.merged.data
-            named["reward_scaler.max"] = self.reward_scaler.merged_max
+        named |= self.statistics.tensors()
         return named
 
     def refresh(self) -> None:
         """Recomputes what is derived from `all_tensors`, after a broadcast into them."""
-        for part in (self.obs_norm, self.critic_obs_norm, self.reward_scaler):
-            if part is not None:
-                part.refresh()
+        self.statistics.refresh()
 
     def parameter_hash(self) -> str:
         """SHA-256 of everything that must be equal on all ranks, counters included. Waits for the device."""
@@ -359,23 +339,20 @@ class FastSACAgent:
         rank's.
         """
         return {
-            "replicated": {name: tensor.detach().cpu().clone() for name, tensor in self.all_tensors().items()},
+            "replicated": {
+                name: tensor.detach().cpu().clone() for name, tensor in self.all_tensors().items()
+            },
             "updates_done": self.updates_done,
             "local": self.local_state_dict(),
         }
 
     def local_state_dict(self) -> dict[str, Any]:
         """The part of `state_dict` that differs between ranks."""
-        local: dict[str, Any] = {"generator": self.generator.get_state().clone()}
-        for name, norm in (("obs_norm", self.obs_norm), ("critic_obs_norm", self.critic_obs_norm)):
-            if norm is not None:
-                local[name] = norm.pending.data.cpu().clone()
-        if self.reward_scaler is not None:
-            local["reward_scaler"] = {
-                k: v.cpu().clone() for k, v in self.reward_scaler.state_dict().items() if not k.startswith("merged")
-            }
-        local["sums"] = [self._critic_sums.cpu().clone(), self._actor_sums.cpu().clone()]
-        return local
+        return {
+            "generator": self.generator.get_state().clone(),
+            "statistics": self.statistics.local_state(),
+            "metrics": [self._critic_sums.cpu().clone(), self._actor_sums.cpu().clone()],
+        }
 
     def load_state_dict(self, state: dict[str, Any], *, local: bool = True) -> None:
         """Restores `state_dict()`.
@@ -410,11 +387,6 @@ class FastSACAgent:
     def load_local_state_dict(self, state: dict[str, Any]) -> None:
         """Restores `local_state_dict()`."""
         self.generator.set_state(state["generator"].cpu())
-        for name, norm in (("obs_norm", self.obs_norm), ("critic_obs_norm", self.critic_obs_norm)):
-            if norm is not None:
-                norm.pending.data.copy_(state[name])
-        if self.reward_scaler is not None:
-            merged = {"merged": self.reward_scaler.merged.data, "merged_max": self.reward_scaler.merged_max}
-            self.reward_scaler.load_state_dict(merged | state["reward_scaler"])
-        for mine, theirs in zip((self._critic_sums, self._actor_sums), state["sums"], strict=True):
+        self.statistics.load_local_state(state["statistics"])
+        for mine, theirs in zip((self._critic_sums, self._actor_sums), state["metrics"], strict=True):
             mine.copy_(theirs)

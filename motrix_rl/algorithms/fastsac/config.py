@@ -18,20 +18,29 @@ class FastSACConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     # Updates
-    num_updates: int = Field(4, ge=1, description="Critic updates per generation (one step of all environments).")
+    num_updates: int = Field(
+        4, ge=1, description="Critic updates per generation (one step of all environments)."
+    )
     batch_size: int = Field(256, ge=1, description="Transitions in one update, over all learners together.")
     policy_frequency: int = Field(
-        2, ge=1, description="Critic updates per actor update, counted over the whole run; 1 trains both each time."
+        2,
+        ge=1,
+        description="Critic updates per actor update, counted over the whole run; 1 trains both each time.",
     )
     gamma: float = Field(0.99, ge=0.0, le=1.0, description="Discount per environment step.")
     n_step: int = Field(1, ge=1, le=64, description="Rewards summed before the target bootstraps, in steps.")
     tau: float = Field(
-        0.01, gt=0.0, le=1.0, description="Share of the critic taken into the target critic after every critic update."
+        0.01,
+        gt=0.0,
+        le=1.0,
+        description="Share of the critic taken into the target critic after every critic update.",
     )
     learning_starts: int = Field(
         5_000, ge=0, description="Transitions collected with uniform random actions before learning, in all."
     )
-    buffer_size: int = Field(1_000_000, ge=1, description="Transitions the replay holds, over all learners together.")
+    buffer_size: int = Field(
+        1_000_000, ge=1, description="Transitions the replay holds, over all learners together."
+    )
 
     # Networks
     actor_hidden_dim: int = Field(
@@ -60,19 +69,25 @@ class FastSACConfig(BaseModel):
     # Optimisers
     actor_learning_rate: float = Field(3e-4, gt=0.0, description="Learning rate of the actor.")
     critic_learning_rate: float = Field(3e-4, gt=0.0, description="Learning rate of the critics.")
-    alpha_learning_rate: float = Field(3e-4, gt=0.0, description="Learning rate of log alpha (the temperature).")
+    alpha_learning_rate: float = Field(
+        3e-4, gt=0.0, description="Learning rate of log alpha (the temperature)."
+    )
     weight_decay: float = Field(
         1e-3, ge=0.0, description="Decoupled weight decay of actor and critics; log alpha has none."
     )
     adam_beta1: float = Field(0.9, ge=0.0, lt=1.0, description="Decay of Adam's first moment.")
     adam_beta2: float = Field(0.95, ge=0.0, lt=1.0, description="Decay of Adam's second moment.")
     max_grad_norm: float = Field(
-        0.0, ge=0.0, description="Gradients longer than this are shortened to it, after the reduction; 0 = off."
+        0.0,
+        ge=0.0,
+        description="Gradients longer than this are shortened to it, after the reduction; 0 = off.",
     )
 
     # Entropy
     alpha_init: float = Field(0.01, gt=0.0, description="Temperature at the start.")
-    use_autotune: bool = Field(True, description="Tune the temperature towards the target entropy; false keeps it.")
+    use_autotune: bool = Field(
+        True, description="Tune the temperature towards the target entropy; false keeps it."
+    )
     target_entropy_ratio: float = Field(
         0.5,
         description="Target entropy = -ratio * action_dim, in the environment's (scaled) action space. Used when "
@@ -86,7 +101,9 @@ class FastSACConfig(BaseModel):
     )
 
     # Scaling
-    obs_normalization: bool = Field(True, description="Normalise observations by their running mean and deviation.")
+    obs_normalization: bool = Field(
+        True, description="Normalise observations by their running mean and deviation."
+    )
     reward_scaling: bool = Field(
         True,
         description="Divide rewards by the running return's deviation (and keep its maximum within the support), so "
@@ -97,7 +114,8 @@ class FastSACConfig(BaseModel):
     amp: bool = Field(False, description="Automatic mixed precision in the networks.")
     amp_dtype: Literal["bf16", "fp16"] = Field("bf16", description="Precision used when amp is on.")
     compile: bool = Field(
-        False, description="Compile the losses with torch.compile; without a working compiler they run eagerly."
+        False,
+        description="Compile the losses with torch.compile; without a working compiler they run eagerly.",
     )
 
     @model_validator(mode="after")
@@ -110,5 +128,7 @@ class FastSACConfig(BaseModel):
                 "use v_min < 0 < v_max or reward_scaling=false"
             )
         if self.log_std_min >= self.log_std_max:
-            raise ValueError(f"log_std_min ({self.log_std_min}) must be below log_std_max ({self.log_std_max})")
+            raise ValueError(
+                f"log_std_min ({self.log_std_min}) must be below log_std_max ({self.log_std_max})"
+            )
         return self

@@ -135,7 +135,6 @@ class FlatAdamW:
         }
 
 
-
 class LossScale:
     """Dynamic loss scale for fp16 gradients, kept on the device: halved at a skip, doubled after `interval` steps."""
 
@@ -224,7 +223,7 @@ class FlatGroup:
         if self.loss_scale is not None:
             self.grad[: self.size].div_(self.loss_scale.value)
         body = self.grad[: self.size]
-        norm = torch.linalg.vector_norm(body)
+        norm = torch.dot(body, body).sqrt_()
         total = norm if self.size == self.grad.numel() else norm + self.grad[self.size :].sum()
         found_inf = torch.isfinite(total).logical_not_().to(torch.float32)
         if self.max_grad_norm > 0:

@@ -44,7 +44,9 @@ def squash(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor
     return torch.tanh(u), terms.sum(-1) - constant
 
 
-def target_entropy(config: FastSACConfig, action_low: tuple[float, ...], action_high: tuple[float, ...]) -> float:
+def target_entropy(
+    config: FastSACConfig, action_low: tuple[float, ...], action_high: tuple[float, ...]
+) -> float:
     """Target entropy H in the space of the log-probability, that of the environment's actions.
 
     Two ways to say it, and they differ by the scale of the actions:
@@ -65,7 +67,9 @@ def target_entropy(config: FastSACConfig, action_low: tuple[float, ...], action_
     return unit + log_scale
 
 
-def atoms(v_min: float, v_max: float, num_atoms: int, dtype: torch.dtype, device: torch.device | str) -> Tensor:
+def atoms(
+    v_min: float, v_max: float, num_atoms: int, dtype: torch.dtype, device: torch.device | str
+) -> Tensor:
     """Support `z` `[K]`."""
     return torch.linspace(v_min, v_max, num_atoms, dtype=torch.float64).to(dtype).to(device)
 

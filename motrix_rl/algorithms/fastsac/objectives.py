@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from motrix_rl.algorithms.fastsac import losses
-from motrix_rl.algorithms.fastsac.config import FastSACConfig
-from motrix_rl.algorithms.fastsac.networks import ActionScaling, Actor, EnsembleCritic
+
+if TYPE_CHECKING:
+    from motrix_rl.algorithms.fastsac.config import FastSACConfig
+    from motrix_rl.algorithms.fastsac.flat import FlatGroup
+    from motrix_rl.algorithms.fastsac.networks import ActionScaling, Actor, EnsembleCritic
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +45,14 @@ class Inputs:
 
 
 class CriticResult(NamedTuple):
-    """Scalars `[]` of one critic objective; only `loss` carries a gradient."""
+    """Scalars `[]` of one critic objective.
+
+    Attributes:
+        loss: Cross entropy, summed over critics.
+        log_prob: Mean log-probability of the next actions.
+        value: Mean of the target distributions.
+        edge_mass: Share of target mass on the outermost atoms: the support is too narrow where it grows.
+    """
 
     loss: Tensor
     log_prob: Tensor
@@ -52,86 +61,127 @@ class CriticResult(NamedTuple):
 
 
 class ActorResult(NamedTuple):
-    """Scalars `[]` of one actor objective; only `loss` carries a gradient."""
+    """Scalars `[]` of one actor objective."""
 
     loss: Tensor
 
 
-class Objectives:
-    """Critic and actor objective over one set of networks.
+@dataclass(frozen=True)
+class Networks:
+    """What the objectives are computed on.
 
-    Args:
-        config: Settings of the agent.
+    Attributes:
         actor: Policy.
         critic: Critics being trained.
         target: Their slow copy.
         scaling: Action bounds.
-        log_alpha: `[1]`, log temperature.
+        log_alpha: `[1]` log temperature.
+    """
+
+    actor: Actor
+    critic: EnsembleCritic
+    target: EnsembleCritic
+    scaling: ActionScaling
+    log_alpha: Tensor
+
+    def log_scale_sum(self) -> float:
+        """What the log-probability loses from the unit box to the environment's actions."""
+        return float(self.scaling.scale.to(torch.float64).log().sum())
+
+
+class AutogradObjectives:
+    """Objectives through autograd: for GPUs, mixed precision and compilation.
+
+    Args:
+        config: Settings of the agent.
+        networks: What is trained.
+        actor_group: Receives the actor's gradients.
+        critic_group: Receives the critics' gradients.
     """
 
     def __init__(
-        self,
-        config: FastSACConfig,
-        actor: Actor,
-        critic: EnsembleCritic,
-        target: EnsembleCritic,
-        scaling: ActionScaling,
-        log_alpha: Tensor,
+        self, config: FastSACConfig, networks: Networks, actor_group: FlatGroup, critic_group: FlatGroup
     ) -> None:
-        self.config = config
-        self.actor_net, self.critic_net, self.target_net = actor, critic, target
-        self.scaling, self.log_alpha = scaling, log_alpha
-        self.dtype = log_alpha.dtype
-        self.device_type = log_alpha.device.type
-        self.log_scale_sum = float(scaling.scale.to(torch.float64).log().sum())
-        self.support = losses.atoms(config.v_min, config.v_max, config.num_atoms, self.dtype, log_alpha.device)
+        self.config, self.networks = config, networks
+        self.actor_group, self.critic_group = actor_group, critic_group
+        log_alpha = networks.log_alpha
+        self.dtype, self.device_type = log_alpha.dtype, log_alpha.device.type
+        self.log_scale_sum = networks.log_scale_sum()
+        self.support = losses.atoms(
+            config.v_min, config.v_max, config.num_atoms, self.dtype, log_alpha.device
+        )
         self.amp_dtype = torch.bfloat16 if config.amp_dtype == "bf16" else torch.float16
-        self.critic: Callable[[Inputs, Tensor], CriticResult] = self._critic
-        self.actor: Callable[[Inputs, Tensor], ActorResult] = self._actor
+        self._critic, self._actor = self.critic_objective, self.actor_objective
         if config.compile and compiler_works(log_alpha.device):
-            self.critic = torch.compile(self._critic, dynamic=False)
-            self.actor = torch.compile(self._actor, dynamic=False)
+            self._critic = torch.compile(self.critic_objective, dynamic=False)
+            self._actor = torch.compile(self.actor_objective, dynamic=False)
 
-    def _critic(self, inputs: Inputs, noise: Tensor) -> CriticResult:
-        """Loss of the critics on `inputs`, with standard normal `noise` `[B, A]` for the next action."""
-        config = self.config
+    def critic_gradients(self, inputs: Inputs, noise: Tensor) -> CriticResult:
+        """Loss of the critics; its gradients are in the critic group afterwards.
+
+        Args:
+            inputs: The batch.
+            noise: `[B, A]` standard normal, for the next action.
+        """
+        result = self._critic(inputs, noise)
+        self.critic_group.backward(result.loss)
+        return result
+
+    def actor_gradients(self, inputs: Inputs, noise: Tensor) -> ActorResult:
+        """Loss of the actor; its gradients are in the actor group afterwards, and no critic has got any.
+
+        Args:
+            inputs: The batch.
+            noise: `[B, A]` standard normal, for the action.
+        """
+        result = self._actor(inputs, noise)
+        self.actor_group.backward(result.loss)
+        return result
+
+    def critic_objective(self, inputs: Inputs, noise: Tensor) -> CriticResult:
+        """The critics' loss as a graph."""
+        config, networks = self.config, self.networks
         with torch.no_grad(), self._autocast():
             action, log_prob = self._act(inputs.next_obs, noise)
             target = losses.soft_target(
-                self.target_net(inputs.next_critic_obs, action).to(self.dtype),
+                networks.target(inputs.next_critic_obs, action).to(self.dtype),
                 self.support,
                 inputs.reward,
                 inputs.discount,
-                -self.log_alpha.exp() * log_prob,
+                -networks.log_alpha.exp() * log_prob,
                 v_min=config.v_min,
                 v_max=config.v_max,
                 mode=config.critic_target,
             )
         with self._autocast():
-            logits = self.critic_net(inputs.critic_obs, inputs.action)
+            logits = networks.critic(inputs.critic_obs, inputs.action)
         loss = losses.critic_loss(logits.to(self.dtype), target, inputs.weight)
         with torch.no_grad():
-            edge_mass = target[..., 0].mean() + target[..., -1].mean()
-            value = losses.expected_value(target, self.support).mean()
-        return CriticResult(loss, log_prob.mean(), value, edge_mass)
+            return critic_result(loss, log_prob, target, self.support)
 
-    def _actor(self, inputs: Inputs, noise: Tensor) -> ActorResult:
-        """Loss of the actor on `inputs`, with standard normal `noise` `[B, A]` for its action."""
+    def actor_objective(self, inputs: Inputs, noise: Tensor) -> ActorResult:
+        """The actor's loss as a graph."""
         with self._autocast():
             action, log_prob = self._act(inputs.obs, noise)
-            logits = self.critic_net(inputs.critic_obs, action)
+            logits = self.networks.critic(inputs.critic_obs, action)
         values = losses.expected_value(torch.softmax(logits.to(self.dtype), -1), self.support)
         value = losses.combine_values(values, self.config.actor_q)
-        return ActorResult(losses.actor_loss(log_prob, value, self.log_alpha.detach().exp()))
+        return ActorResult(losses.actor_loss(log_prob, value, self.networks.log_alpha.detach().exp()))
 
     def _act(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Action `[B, A]` in the environment's space and its log-probability `[B]` there."""
-        mean, log_std = self.actor_net(obs)
+        mean, log_std = self.networks.actor(obs)
         squashed, log_prob = losses.squash(mean.to(self.dtype), log_std.to(self.dtype), noise)
-        return self.scaling(squashed), log_prob - self.log_scale_sum
+        return self.networks.scaling(squashed), log_prob - self.log_scale_sum
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.device_type, dtype=self.amp_dtype, enabled=self.config.amp)
+
+
+def critic_result(loss: Tensor, log_prob: Tensor, target: Tensor, support: Tensor) -> CriticResult:
+    """Gathers the scalars of a critic objective with target `[Q or 1, B, K]`."""
+    edge_mass = target[..., 0].mean() + target[..., -1].mean()
+    return CriticResult(loss, log_prob.mean(), losses.expected_value(target, support).mean(), edge_mass)
 
 
 def compiler_works(device: torch.device) -> bool:
@@ -141,7 +191,9 @@ def compiler_works(device: torch.device) -> bool:
         torch.compile(_probe)(x).backward()
     except (RuntimeError, ImportError, OSError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        log.warning("compile=true, but torch.compile does not work here; running eagerly (%s)", reason[0][:200])
+        log.warning(
+            "compile=true, but torch.compile does not work here; running eagerly (%s)", reason[0][:200]
+        )
         return False
     return True
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from motrix_rl.algorithms.fastsac.flat import bind_parameters, count_parameters
-from motrix_rl.algorithms.fastsac.networks import ActionScaling, Actor, DeterministicPolicy
+from motrix_rl.algorithms.fastsac.networks import NORM_EPS, ActionScaling, Actor, DeterministicPolicy
 
 if TYPE_CHECKING:
     from motrix_rl.algorithms.fastsac.config import FastSACConfig
@@ -35,7 +35,9 @@ class Policy:
         size: Length of the flat vector.
     """
 
-    def __init__(self, config: FastSACConfig, env_spec: EnvSpec, *, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, config: FastSACConfig, env_spec: EnvSpec, *, device: torch.device | str = "cpu"
+    ) -> None:
         self.device = torch.device(device)
         self.obs_dim, self.action_dim = env_spec.obs_dim, env_spec.action_dim
         self._actor = make_actor(config, env_spec)
@@ -50,12 +52,14 @@ class Policy:
         self._shift = self._vector[actor_size : actor_size + self.obs_dim]
         self._scale = self._vector[actor_size + self.obs_dim :]
         self._scale.fill_(1.0)
+        mlp = self._actor.mlp
         self._layers = [
-            (linear.weight.t(), linear.bias, norm.weight, norm.bias)
-            for linear, norm in zip(self._actor.linears, self._actor.norms, strict=True)
-            if isinstance(linear, nn.Linear) and isinstance(norm, nn.LayerNorm)
+            (weight.detach()[0], bias.detach()[0, 0], gain.detach()[0, 0], offset.detach()[0, 0])
+            for weight, bias, gain, offset in zip(
+                mlp.weights, mlp.biases, mlp.gains, mlp.offsets, strict=False
+            )
         ]
-        self._head = (self._actor.head.weight.t(), self._actor.head.bias)
+        self._head = (mlp.weights[-1].detach()[0], mlp.biases[-1].detach()[0, 0])
         self._half_range = 0.5 * (config.log_std_max - config.log_std_min)
         self._log_std_min = config.log_std_min
 
@@ -66,7 +70,9 @@ class Policy:
             ValueError: Its length is another network's.
         """
         if vector.shape != (self.size,):
-            raise ValueError(f"policy vector has shape {tuple(vector.shape)}, this policy takes ({self.size},)")
+            raise ValueError(
+                f"policy vector has shape {tuple(vector.shape)}, this policy takes ({self.size},)"
+            )
         if isinstance(vector, np.ndarray):
             if self.device.type == "cpu":
                 np.copyto(self._vector.numpy(), vector)
@@ -96,7 +102,12 @@ class Policy:
         mean = head[:, : self.action_dim]
         if not deterministic:
             noise = self._noise(obs.shape[0], generator)
-            log_std = torch.tanh(head[:, self.action_dim :]).add_(1.0).mul_(self._half_range).add_(self._log_std_min)
+            log_std = (
+                torch.tanh(head[:, self.action_dim :])
+                .add_(1.0)
+                .mul_(self._half_range)
+                .add_(self._log_std_min)
+            )
             mean = noise.mul_(log_std.exp_()).add_(mean)
         action = torch.tanh(mean).mul_(self._scaling.scale).add_(self._scaling.bias)
         # scale * 1 + bias may round past the bound.
@@ -107,7 +118,8 @@ class Policy:
         """Head outputs `[N, 2A]`."""
         x = (obs - self._shift).mul_(self._scale)
         for weight, bias, gain, offset in self._layers:
-            x = F.silu(F.layer_norm(torch.addmm(bias, x, weight), gain.shape, gain, offset), inplace=True)
+            x = F.layer_norm(torch.addmm(bias, x, weight), gain.shape, gain, offset, NORM_EPS)
+            F.silu(x, inplace=True)
         weight, bias = self._head
         return torch.addmm(bias, x, weight)
 
@@ -128,17 +140,9 @@ class Policy:
 
     def export_module(self) -> DeterministicPolicy:
         """A plain module with its own copy of everything, from raw observation to action, on the host."""
-        actor = Actor(
-            self.obs_dim,
-            self.action_dim,
-            self._actor.linears[0].out_features,  # type: ignore[arg-type]
-            self._actor.log_std_min,
-            self._actor.log_std_max,
-        )
-        actor.load_state_dict({k: v.detach().cpu().clone() for k, v in self._actor.state_dict().items()})
-        low, high = tuple(self._low.tolist()), tuple(self._high.tolist())
+        scaling = ActionScaling(tuple(self._low.tolist()), tuple(self._high.tolist()))
         module = DeterministicPolicy(
-            actor, ActionScaling(low, high), self._shift.cpu().clone(), self._scale.cpu().clone()
+            self._actor, scaling, self._shift.cpu().clone(), self._scale.cpu().clone()
         )
         return module.requires_grad_(False).eval()
 
