@@ -1,0 +1,7 @@
+"""The transport floor's exception family."""
+
+from __future__ import annotations
+
+
+class TransportError(Exception):
+    """A channel between processes cannot do what was asked; the message names the channel and the next step."""
