@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+from topology.cpulist import format_kernel
 from topology.devices import gpu_of
 from topology.errors import RequestError
 from topology.machine import MachineSpec
@@ -16,6 +17,8 @@ from topology.request import TrainerRequest, Transport
 
 Choice = tuple[tuple[Channel, ...], tuple[str, ...]]
 """One channel a rank, and notes."""
+
+_SHARED = "device memory over CUDA IPC"
 
 
 def choose_rings(
@@ -74,13 +77,13 @@ def _choose(
                 raise RequestError(
                     f"{option}=on needs every learner on a GPU, but learner {rank} {why}; use 'auto' or 'off'"
                 )
-        return tuple(device_memory for _ in devices), (f"{what}: device memory over CUDA IPC ({option}=on)",)
+        return tuple(device_memory for _ in devices), (f"{what}: {_SHARED} ({option}=on)",)
     reasons = [obstacle or against(rank) for rank, obstacle in enumerate(obstacles)]
     notes: list[str] = []
-    for rank, why in enumerate(reasons):
-        where = "host memory" if why else "device memory over CUDA IPC"
-        detail = f"learner {rank} {why}" if why else f"its collectors infer on {devices[rank]} too"
-        notes.append(f"{what} of rank {rank}: {where} ({option}=auto: {detail})")
+    for why in dict.fromkeys(reasons):
+        ranks = format_kernel(rank for rank, reason in enumerate(reasons) if reason == why)
+        detail = f"the learner {why}" if why else "collectors infer on their learner's GPU"
+        notes.append(f"{what} of rank {ranks}: {'host memory' if why else _SHARED} ({option}=auto: {detail})")
     return tuple(host if why else device_memory for why in reasons), tuple(notes)
 
 
@@ -97,4 +100,4 @@ def _impossible(machine: MachineSpec, device: str) -> str | None:
 def _apart(device: str, inference: str) -> str | None:
     if inference == device:
         return None
-    return f"runs on {device}, but its collectors infer on {inference} and need no context on that GPU"
+    return f"runs on a GPU, but its collectors infer on {inference} and need no context on that GPU"

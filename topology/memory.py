@@ -23,11 +23,12 @@ _TIGHT = 0.9
 
 @dataclass(frozen=True)
 class Item:
-    """One line of the account: what takes `size` bytes in `place` (``host`` or a device)."""
+    """One line of the account: `count` things that together take `size` bytes in `place` (host, device)."""
 
     what: str
     place: str
     size: int
+    count: int = 1
 
 
 @dataclass(frozen=True)
@@ -48,32 +49,40 @@ def ring_bytes(request: TrainerRequest, collector: CollectorInfo) -> int:
 
 
 def account(topology: TrainerTopology, request: TrainerRequest) -> list[Item]:
-    """Everything this machine's share of the run allocates, by place."""
+    """Everything this machine's share of the run allocates, one item a place and kind."""
     items = [
         *_ring_items(topology, request),
         *_learner_items(topology, request),
         *_mailbox_items(topology, request),
     ]
     workers = len(topology.learners) + len(topology.collectors) + (topology.evaluator is not None)
-    items.append(Item(f"{workers} worker processes", "host", workers * request.worker_host_bytes))
+    items += [Item("worker processes", "host", request.worker_host_bytes)] * workers
     worlds = sum(collector.num_envs for collector in topology.collectors)
-    items.append(Item(f"{worlds} environments", "host", worlds * request.env_bytes_per_env))
+    items.append(Item("environments", "host", worlds * request.env_bytes_per_env, worlds))
     items.extend(_context_items(topology))
-    return [item for item in items if item.size]
+    return _merged(items)
+
+
+def _merged(items: list[Item]) -> list[Item]:
+    merged: dict[tuple[str, str], Item] = {}
+    for item in items:
+        key = item.what, item.place
+        before = merged.get(key, Item(item.what, item.place, 0, 0))
+        merged[key] = Item(item.what, item.place, before.size + item.size, before.count + item.count)
+    return [item for item in merged.values() if item.size]
 
 
 def _ring_items(topology: TrainerTopology, request: TrainerRequest) -> list[Item]:
     items: list[Item] = []
-    for learner in topology.learners:
-        owned = [c for c in topology.collectors if c.owner == learner.rank]
-        size = sum(ring_bytes(request, c) for c in owned)
-        what = f"{len(owned)} ring(s) of rank {learner.rank}, {request.ring_capacity} slots each"
-        if owned[0].ring == "host":
+    what = f"rings of {request.ring_capacity} slots"
+    for collector in topology.collectors:
+        size = ring_bytes(request, collector)
+        if collector.ring == "host":
             items.append(Item(what, "host", size))
         else:
-            items.append(Item(what, learner.device, size))
-            staging = 2 * size // request.ring_capacity
-            items.append(Item(f"pinned buffers of {len(owned)} device ring(s)", "host", staging))
+            items.append(Item(what, topology.learner(collector.owner).device, size))
+            # A device slot is filled from a pinned buffer; two, so that one is written while one is copied.
+            items.append(Item("pinned buffers of device rings", "host", 2 * size // request.ring_capacity))
     return items
 
 
@@ -81,21 +90,16 @@ def _learner_items(topology: TrainerTopology, request: TrainerRequest) -> list[I
     items: list[Item] = []
     for learner in topology.learners:
         place = "host" if learner.device == "cpu" else learner.device
-        items.append(
-            Item(f"replay of rank {learner.rank}", place, request.replay_bytes // topology.world_size)
-        )
-        items.append(Item(f"networks of rank {learner.rank}", place, request.learner_bytes))
+        items.append(Item("replay", place, request.replay_bytes // topology.world_size))
+        items.append(Item("networks and optimisers", place, request.learner_bytes))
     return items
 
 
 def _mailbox_items(topology: TrainerTopology, request: TrainerRequest) -> list[Item]:
     size = MAILBOX_BUFFERS * request.policy_bytes
-    items = [
-        Item("mailbox" if node is None else f"mailbox on NUMA node {node}", "host", size)
-        for node, _ in topology.mailbox_nodes
-    ]
+    items = [Item("weight mailboxes", "host", size)] * len(topology.mailbox_nodes)
     owners = {c.owner for c in topology.collectors if c.weights == "cuda_ipc"}
-    items += [Item(f"mailbox of rank {rank}", topology.learner(rank).device, size) for rank in sorted(owners)]
+    items += [Item("weight mailboxes", topology.learner(rank).device, size) for rank in sorted(owners)]
     return items
 
 
@@ -110,9 +114,7 @@ def _context_items(topology: TrainerTopology) -> list[Item]:
             devices.add(topology.learner(collector.owner).device)
         for device in devices:
             users[device] = users.get(device, 0) + 1
-    return [
-        Item(f"{n} CUDA context(s)", device, n * CUDA_CONTEXT_BYTES) for device, n in sorted(users.items())
-    ]
+    return [Item("CUDA contexts", device, n * CUDA_CONTEXT_BYTES, n) for device, n in sorted(users.items())]
 
 
 def check_memory(machine: MachineSpec, topology: TrainerTopology, request: TrainerRequest) -> list[Finding]:

@@ -76,8 +76,7 @@ def _follow_gpu(machine: MachineSpec, gpu: Gpu) -> tuple[int | None, str]:
     if len(usable) == 1:
         return usable[0], f"{why}; fallback: NUMA node {usable[0]}, the only one with CPUs we may use"
     return None, (
-        f"{why}, and several nodes have CPUs; fallback: unpinned, its CPUs are spread over nodes and memory "
-        "goes where it is first touched"
+        f"{why}, and several nodes have CPUs; fallback: unpinned, memory goes where it is first touched"
     )
 
 

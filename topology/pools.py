@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from topology.cpulist import format_kernel
 from topology.machine import MachineSpec
 
 Core = tuple[int, ...]
@@ -62,7 +63,15 @@ def build_pools(
         Pool(region, members[region], interleave(unpinned) if region is None else per_node[region])
         for region in regions
     ]
-    return _apply_quota(machine, pools, len(rank_nodes))
+    cut, quota_notes = _apply_quota(machine, pools, len(rank_nodes))
+    return cut, (*(_unpinned_note(machine, pool) for pool in cut if pool.node is None), *quota_notes)
+
+
+def _unpinned_note(machine: MachineSpec, pool: Pool) -> str:
+    cpus = set(pool.cpus)
+    nodes = format_kernel(node.id for node in machine.usable_nodes if cpus.intersection(node.cpus))
+    ranks = format_kernel(pool.ranks)
+    return f"unpinned: rank(s) {ranks} and their collectors get CPUs of NUMA node(s) {nodes}, evenly"
 
 
 def _cut_from_every_node(per_node: dict[int, tuple[Core, ...]], share: float) -> list[tuple[Core, ...]]:

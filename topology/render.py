@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from topology.cpulist import format_person
 from topology.machine import MachineSpec
-from topology.memory import Finding, account, check_memory, gib
+from topology.memory import Finding, Item, account, check_memory, gib
 from topology.plan import Channel, TrainerTopology
 from topology.request import TrainerRequest
 
@@ -154,13 +154,24 @@ def _number_lines(topology: TrainerTopology) -> list[str]:
 
 def _memory_lines(machine: MachineSpec, topology: TrainerTopology, request: TrainerRequest) -> list[str]:
     items = account(topology, request)
-    rows = [(item.place, gib(item.size), item.what) for item in items]
+    rows = _memory_rows(items)
     lines = [
         f"{_mark(finding)}{finding.place}: {finding.message}"
         for finding in check_memory(machine, topology, request)
     ]
     wrapped = [piece for line in lines for piece in textwrap.wrap(line, WIDTH, subsequent_indent="  ")]
     return [*(_table(rows) if rows else []), *wrapped, "the size of /dev/shm does not matter: it is not used"]
+
+
+def _memory_rows(items: Sequence[Item]) -> list[tuple[str, ...]]:
+    """One row for what is the same on several GPUs."""
+    places: dict[tuple[str, int, int], list[str]] = {}
+    for item in items:
+        places.setdefault((item.what, item.count, item.size), []).append(item.place)
+    return [
+        (gib(size), f"{count} x {what}", ", ".join(where) + (" (each)" if len(where) > 1 else ""))
+        for (what, count, size), where in places.items()
+    ]
 
 
 def _mark(finding: Finding) -> str:
