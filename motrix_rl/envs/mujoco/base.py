@@ -189,7 +189,8 @@ class MujocoBatchEnv(BatchEnv):
             function(worlds, **kwargs)
         except SimulationError as error:
             world = int(error.ids[0])
-            raise WorldError(self.first_world + world, f"MuJoCo: {self.batch.error(world)}") from error
+            reason = " ".join(self.batch.error(world).split())
+            raise WorldError(self.first_world + world, f"MuJoCo: {reason}") from error
 
     # Checkpoints and looking in -------------------------------------------------------------------------
 

@@ -57,7 +57,8 @@ def load_model(path: Path) -> mujoco.MjModel:
     try:
         return mujoco.MjModel.from_xml_path(str(path))
     except ValueError as error:
-        raise UsageError(f"{path} is not a valid model: {error}") from error
+        reason = " ".join(str(error).split())
+        raise UsageError(f"{path} is not a valid model: {reason}") from error
     finally:
         config.logto_console = console
         config.set()
