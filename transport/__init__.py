@@ -1,6 +1,6 @@
 """Moves tensors between processes: ring, mailbox, handshake, control block. Knows bytes, knows no algorithm.
 
-Importing it imports no torch; only `SlotView.tensor` and slots in device memory do, in the worker that uses them.
+Importing it imports no torch; `SlotView.tensor` and slots in device memory do, in the worker that uses them.
 """
 
 from transport.control import (
@@ -12,6 +12,7 @@ from transport.control import (
     WorkerBoard,
     WorkerSnapshot,
 )
+from transport.descriptors import Descriptor
 from transport.device import DeviceStorage
 from transport.errors import TransportError
 from transport.handshake import StartupHandshake
@@ -30,6 +31,7 @@ __all__ = [
     "ControlBlock",
     "Counter",
     "Deadline",
+    "Descriptor",
     "DeviceSlot",
     "DeviceStorage",
     "EventFd",

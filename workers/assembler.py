@@ -6,7 +6,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from transport import RingConsumer, SlotView, TransportError
+from transport import DeviceSlot, RingConsumer, SlotView, TransportError
+
+#: One collector's part of a generation, in host or in device memory.
+Shard = SlotView | DeviceSlot
 
 
 @dataclass
@@ -28,7 +31,7 @@ class CollectorEndpoint:
     env_lo: int
     env_hi: int
     incarnation: int = 0
-    seated: deque[SlotView] = field(default_factory=deque)
+    seated: deque[Shard] = field(default_factory=deque)
 
     def drain(self) -> int:
         """Takes every slot that is there without waiting; returns how many."""
@@ -66,14 +69,14 @@ class GenerationAssembler:
         """Endpoints that the next generation still waits for."""
         return [endpoint for endpoint in self.endpoints if not endpoint.seated]
 
-    def pop(self) -> list[SlotView]:
+    def pop(self) -> list[Shard]:
         """The shards of the next generation, in collector order. Call :meth:`release_popped` after reading.
 
         Raises:
             TransportError: a shard is of another generation or incarnation than the one expected, which
                 means that the ring's order was broken.
         """
-        shards: list[SlotView] = []
+        shards: list[Shard] = []
         for endpoint in self.endpoints:
             slot = endpoint.seated.popleft()
             if slot.generation != self.next_generation:

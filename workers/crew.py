@@ -71,7 +71,7 @@ class Crew:
     def _context(
         self, name: str, threads: int, incarnation: int, serves: list[str]
     ) -> tuple[WorkerContext, PipeReader]:
-        """A worker's context, and our end of its pipe. ``serves``: collectors whose slots it delivers or gets."""
+        """A worker's context and our end of its pipe; ``serves`` names collectors whose slots it handles."""
         reader, writer = message_pipe()
         directory = self._start.directory
         context = WorkerContext(
@@ -108,6 +108,9 @@ class Crew:
             ),
             notices=self._resources.notices[info.rank][0],
             evaluate=self._resources.evaluate,
+            group=self._resources.group_address(info.rank),
+            exclusive=len({learner.device for learner in self._topology.learners})
+            == len(self._topology.learners),
             resume=None if self._start.checkpoint is None else str(self._start.checkpoint),
         )
         context, reader = self._context(

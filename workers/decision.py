@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Literal, Protocol
+from typing import Literal
 
 UtdMode = Literal["strict", "learner_bound"]
 
@@ -112,22 +112,6 @@ class UpdateSchedule:
         return {"num_updates": self.num_updates, "base": self.base, "anchor": self.anchor, "mode": self.mode}
 
 
-class DecisionChannel(Protocol):
-    """Carries rank 0's decision to every rank, in order."""
-
-    def share(self, decision: Decision | None) -> Decision:
-        """Rank 0 passes its decision, the others ``None``; all return rank 0's."""
-        ...
-
-
-class LocalDecisions:
-    """The channel of a single rank: no group, no collective."""
-
-    def share(self, decision: Decision | None) -> Decision:
-        assert decision is not None
-        return decision
-
-
 @dataclass(frozen=True)
 class LearnerView:
     """What rank 0 knows when it decides.
@@ -139,6 +123,7 @@ class LearnerView:
         total: generations at which the run ends.
         stopping: the stop signal is raised.
         save_due: a checkpoint is due at ``admitted``.
+        saved: one was written at ``admitted``, or tried.
     """
 
     admitted: int
@@ -147,6 +132,7 @@ class LearnerView:
     total: int
     stopping: bool
     save_due: bool
+    saved: bool
 
 
 def decide(
@@ -161,9 +147,10 @@ def decide(
         boundaries: a multiple that no decision crosses (the checkpoint interval; 0 = none), so that a
             checkpoint is written at exactly the generation it names.
     """
-    if view.save_due:
+    ending = view.stopping or view.admitted >= view.total
+    if (view.save_due or ending) and not view.saved:
         return Decision(Operation.SAVE, 0, view.admitted)
-    if view.stopping or view.admitted >= view.total:
+    if ending:
         return Decision(Operation.STOP, 0, view.admitted)
     target = min(view.complete, view.admitted + max_ingest, view.total)
     if boundaries > 0:

@@ -69,9 +69,14 @@ def _report(context: WorkerContext, fault: BaseException) -> None:
     log.error("%s\n%s", line, text)
     with contextlib.suppress(OSError):  # a full disk must not hide the fault itself
         Path(context.files.error).write_text(text, encoding="utf-8")
-    context.messages.send(
-        {"kind": "error", "worker": context.name, "line": line, "traceback": text}, timeout_s=2.0
-    )
+    message = {
+        "kind": "error",
+        "worker": context.name,
+        "line": line,
+        "traceback": text,
+        "victim": getattr(fault, "victim", False),
+    }
+    context.messages.send(message, timeout_s=2.0)
 
 
 def _leave(code: int) -> None:

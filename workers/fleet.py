@@ -64,6 +64,11 @@ class Worker:
         """Not reaped yet."""
         return self.exit_code is None
 
+    @property
+    def is_victim(self) -> bool:
+        """It says itself that it failed because another worker was gone."""
+        return self.error is not None and bool(self.error.get("victim"))
+
     def cause(self) -> str:
         """How it ended, in words."""
         assert self.exit_code is not None
@@ -113,7 +118,7 @@ class Fleet:
         return worker
 
     def poll(self, timeout_s: float, extra_fds: list[int]) -> None:
-        """Waits for output, a message, an exit or one of ``extra_fds``, and reads everything that is there."""
+        """Waits for output, a message, an exit or one of ``extra_fds``; reads all that is there."""
         fds = [*extra_fds, *self._output.filenos()]
         for worker in self.living():
             fds.append(worker.process.sentinel)
@@ -159,13 +164,13 @@ class Fleet:
         return [worker for worker in self.workers.values() if worker.alive]
 
     def signal_all(self, signum: int) -> None:
-        """Sends a signal to every living worker; SIGCONT goes first, since a stopped one hears no SIGTERM."""
+        """Sends a signal to every living worker; SIGCONT first, since a stopped one hears no SIGTERM."""
         for worker in self.living():
             send_signal(worker, signal.SIGCONT)
             send_signal(worker, signum)
 
     def wait_gone(self, deadline: float, tick: Callable[[float], None]) -> bool:
-        """Calls ``tick`` until all are reaped or the deadline (monotonic seconds) passes; True when all are."""
+        """Calls ``tick`` until all are reaped (True) or the deadline (monotonic seconds) has passed."""
         while self.living():
             left = deadline - time.monotonic()
             if left <= 0:

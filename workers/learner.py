@@ -14,8 +14,9 @@ from motrix_rl.errors import MotrixError
 from motrix_rl.replay.buffer import ReplayBuffer
 from transport import Counter, Phase, WorkerBoard
 from workers.assembler import CollectorEndpoint, GenerationAssembler
-from workers.decision import LocalDecisions, UpdateSchedule, UtdMode, warmup_generations
-from workers.learner_state import CheckpointWriter, ResumePoint, rank_file, replay_file
+from workers.collectives import RankGroup, Ranks, SoloRank
+from workers.decision import UpdateSchedule, UtdMode, warmup_generations
+from workers.learner_state import CheckpointWriter, ResumePoint, check_replicas, rank_file, replay_file
 from workers.learning_loop import Learner
 from workers.publisher import Publisher
 from workers.reporting import LearnerReport
@@ -32,7 +33,9 @@ def run(context: WorkerContext, wiring: LearnerWiring, board: WorkerBoard) -> No
     torch.set_num_threads(context.num_threads)
     learner = build_learner(context, wiring, board)
     if wiring.resume is not None:
-        load_checkpoint(learner, open_checkpoint(Path(wiring.resume)))
+        load_checkpoint(learner, open_checkpoint(Path(wiring.resume)), context.config.num_envs)
+    agree_on_parameters(learner)
+    if wiring.resume is not None:
         learner.publisher.publish()  # the refill acts with the restored policy
     board.set(Counter.GENERATION, learner.admitted)
     board.set(Counter.UPDATES, learner.agent.updates_done)
@@ -47,6 +50,7 @@ def run(context: WorkerContext, wiring: LearnerWiring, board: WorkerBoard) -> No
     if not context.handshake.wait_released(context.stop, barrier=context.barrier):
         return
     learner.run()
+    learner.ranks.close()
 
 
 def build_learner(context: WorkerContext, wiring: LearnerWiring, board: WorkerBoard) -> Learner:
@@ -59,12 +63,14 @@ def build_learner(context: WorkerContext, wiring: LearnerWiring, board: WorkerBo
     point = ResumePoint.read(open_checkpoint(Path(wiring.resume))) if wiring.resume is not None else None
     start = point.generation if point else 0
     warmup = warmup_generations(settings.learning_starts, config.num_envs, settings.n_step)
+    ranks = join_ranks(wiring, board)
     agent = FastSACAgent(
         settings,
         spec,
         device=wiring.device,
         init_seed=derive_seed(config.seed, Stream.INITIAL_WEIGHTS),
         sample_seed=derive_seed(config.seed, Stream.SAMPLING, wiring.rank),
+        reducer=ranks if isinstance(ranks, RankGroup) else None,
     )
     replay = ReplayBuffer(
         num_envs=num_envs,
@@ -83,18 +89,22 @@ def build_learner(context: WorkerContext, wiring: LearnerWiring, board: WorkerBo
         CollectorEndpoint(collector, ring.consumer(), *wiring.shards[collector])
         for collector, ring in sorted(wiring.rings.items())
     ]
-    report = LearnerReport(context.messages, interval=config.logging.interval, num_envs=config.num_envs)
+    report = LearnerReport(
+        context.messages, interval=config.logging.interval, num_envs=config.num_envs, start=start
+    )
     checkpoints = CheckpointWriter(
         CheckpointStore(Path(context.files.run_dir) / "checkpoints", config.checkpoint.keep_last),
         save_replay=config.checkpoint.save_replay,
-        metadata={"task": config.task, "num_envs": config.num_envs, "world_size": wiring.world_size},
+        metadata={"task": config.task, "num_envs": config.num_envs},
     )
     return Learner(
         agent=agent,
         replay=replay,
         assembler=GenerationAssembler(endpoints, start),
-        schedule=schedule_for(point, settings.num_updates, warmup, options.utd_mode),
-        decisions=LocalDecisions(),
+        schedule=schedule_for(
+            point, settings.num_updates, warmup, options.utd_mode, same_layout(point, config.num_envs, ranks)
+        ),
+        ranks=ranks,
         publisher=Publisher(agent, wiring.mailboxes, options.weight_publish_interval),
         statistics=EpisodeStatistics(num_envs),
         checkpoints=checkpoints,
@@ -104,7 +114,6 @@ def build_learner(context: WorkerContext, wiring: LearnerWiring, board: WorkerBo
         handshake=context.handshake,
         evaluate=wiring.evaluate,
         stop=context.stop,
-        rank=wiring.rank,
         total=trainer.num_learning_iterations,
         max_ingest=options.max_ingest_per_iter,
         save_interval=config.checkpoint.interval,
@@ -117,33 +126,78 @@ def replay_rows(buffer_size: int, num_envs: int, n_step: int) -> int:
     return max(math.ceil(buffer_size / num_envs), n_step + 2)
 
 
-def schedule_for(point: ResumePoint | None, num_updates: int, warmup: int, mode: UtdMode) -> UpdateSchedule:
-    """The update schedule of a fresh or a resumed run."""
+def join_ranks(wiring: LearnerWiring, board: WorkerBoard) -> Ranks:
+    """Meets the other ranks; a single rank makes no group."""
+    if wiring.group is None:
+        return SoloRank()
+    return RankGroup(
+        wiring.group,
+        rank=wiring.rank,
+        world_size=wiring.world_size,
+        device=torch.device(wiring.device),
+        board=board,
+        exclusive=wiring.exclusive,
+    )
+
+
+def agree_on_parameters(learner: Learner) -> None:
+    """Rank 0's tensors everywhere, checked to the bit; after the start and after every load."""
+    if isinstance(learner.ranks, RankGroup):
+        learner.ranks.broadcast_(list(learner.agent.all_tensors().values()))
+        learner.agent.refresh()
+        check_replicas(learner.ranks, learner.agent.parameter_hash)
+
+
+def same_layout(point: ResumePoint | None, num_envs: int, ranks: Ranks) -> bool:
+    """Whether a checkpoint's per-rank parts (replay, random numbers) fit this run's ranks."""
+    return point is not None and (point.num_envs, point.world_size) == (num_envs, ranks.world_size)
+
+
+def schedule_for(
+    point: ResumePoint | None, num_updates: int, warmup: int, mode: UtdMode, same: bool
+) -> UpdateSchedule:
+    """The update schedule of a fresh or a resumed run.
+
+    Args:
+        point: counters of the checkpoint, if any.
+        num_updates: updates owed for each generation.
+        warmup: generations of a warm-up, and of a refill where the replay cannot be loaded.
+        mode: how updates are owed.
+        same: the checkpoint's per-rank parts fit.
+    """
     if point is None:
         return UpdateSchedule(num_updates, warmup, mode=mode)
-    refill = 0 if point.has_replay else warmup
+    refill = 0 if point.has_replay and same else warmup
     return point.schedule.resumed(
         num_updates=num_updates, mode=mode, generation=point.generation, done=point.updates, refill=refill
     )
 
 
-def load_checkpoint(learner: Learner, checkpoint: CheckpointRef) -> None:
+def load_checkpoint(learner: Learner, checkpoint: CheckpointRef, num_envs: int) -> None:
     """Puts the learner where the checkpoint was written.
 
+    On another layout (environments or learners) the networks and their optimisers go on, and what belonged to
+    single ranks starts anew: the replay is refilled before the first update.
+
     Raises:
-        MotrixError: the checkpoint's networks or replay are of other sizes than this run's.
+        MotrixError: the checkpoint's networks are of other sizes than this run's.
     """
     point = ResumePoint.read(checkpoint)
-    state = load_file(checkpoint, rank_file(learner.rank))
+    rank, same = learner.ranks.rank, same_layout(point, num_envs, learner.ranks)
+    state = load_file(checkpoint, rank_file(rank if same else 0))
     try:
-        learner.agent.load_state_dict(state["agent"])
-        learner.statistics.load_state_dict(state["statistics"])
-        if point.has_replay:
-            learner.replay.load_state_dict(load_file(checkpoint, replay_file(learner.rank)))
+        learner.agent.load_state_dict(state["agent"], local=same)
+        if rank == 0 or same:
+            learner.statistics.load_state_dict(state["statistics"])
+        if point.has_replay and same:
+            learner.replay.load_state_dict(load_file(checkpoint, replay_file(rank)))
             learner.replay.mark_last_cut(0, learner.replay.num_envs)
-        learner.agent.mark_last_cut(
-            0, learner.replay.num_envs
-        )  # fresh environments: no running return goes on
+        learner.agent.mark_last_cut(0, learner.replay.num_envs)  # fresh environments: no return goes on
     except ValueError as fault:
         raise MotrixError(f"cannot resume from {checkpoint.path}: {fault}") from fault
     log.info("resumed from %s: generation %d, %d updates", checkpoint.path, point.generation, point.updates)
+    if not same:
+        learner.report.note(
+            f"resumed on another layout ({point.num_envs} environments, {point.world_size} learners before): "
+            "the replay is refilled first"
+        )

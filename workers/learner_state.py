@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from motrix_rl.checkpoint import CheckpointRef, CheckpointSaveError, CheckpointStore
+from workers.collectives import Ranks, ReplicasDifferError
 from workers.decision import UpdateSchedule
 
 if TYPE_CHECKING:
@@ -40,6 +43,7 @@ class ResumePoint:
         schedule: what was owed, and how.
         has_replay: the replay was saved too.
         num_envs: environments over all machines then.
+        world_size: learners over all machines then.
     """
 
     generation: int
@@ -47,6 +51,7 @@ class ResumePoint:
     schedule: UpdateSchedule
     has_replay: bool
     num_envs: int
+    world_size: int
 
     @classmethod
     def read(cls, checkpoint: CheckpointRef) -> ResumePoint:
@@ -58,6 +63,7 @@ class ResumePoint:
             schedule=UpdateSchedule(**data["schedule"]),
             has_replay=bool(data["replay"]),
             num_envs=int(data["num_envs"]),
+            world_size=int(data["world_size"]),
         )
 
 
@@ -79,7 +85,7 @@ def policy_payload(vector: np.ndarray, config: Any, env_spec: Any, **extra: Any)
 
 
 class CheckpointWriter:
-    """Writes checkpoints of one rank; a failure is told and the run goes on.
+    """Writes one rank's part of every checkpoint; a failure is told and the run goes on.
 
     Args:
         store: the run's checkpoints.
@@ -93,39 +99,91 @@ class CheckpointWriter:
         self._metadata = metadata
 
     def save(self, learner: Learner) -> None:
-        """Writes a checkpoint of the learner's present state and tells the supervisor where it is."""
+        """Writes a checkpoint of the learners' present state: shards, barrier, manifest.
+
+        All ranks call it together; rank 0 stages, commits, and tells the supervisor.
+
+        Raises:
+            ReplicasDifferError: the ranks hold different parameters.
+        """
+        ranks = learner.ranks
+        check_replicas(ranks, learner.agent.parameter_hash)
+        staged = ranks.tell("checkpoint", self._stage(learner) if ranks.rank == 0 else None)
+        fault = staged["fault"] or self._write_shard(learner, staged["path"])
+        written = bool(ranks.gather("checkpoint", [fault is None]).all())
+        if ranks.rank != 0:
+            return
+        if not written:
+            self._store.discard(learner.admitted)
+            self._failed(learner, fault or "another rank could not write its part")
+            return
         try:
-            path = self._write(learner)
-        except CheckpointSaveError as fault:
-            log.error("checkpoint not saved: %s", fault)
-            learner.report.note(f"checkpoint not saved: {fault}", level="error")
+            path = self._store.commit(learner.admitted, self._manifest(learner), expect=self._expected(ranks))
+        except CheckpointSaveError as error:
+            self._failed(learner, str(error))
             return
         log.info("saved checkpoint %s", path)
         learner.report.note(f"saved checkpoint {path}", checkpoint=str(path))
 
-    def _write(self, learner: Learner) -> Any:
-        agent = learner.agent
-        staging = self._store.stage(learner.admitted)
-        state = {
-            "agent": agent.state_dict(),
-            "statistics": learner.statistics.state_dict(),
-        }
-        self._store.save_file(staging, rank_file(learner.rank), state)
+    def _stage(self, learner: Learner) -> dict[str, Any]:
+        try:
+            return {"path": self._store.stage(learner.admitted), "fault": None}
+        except CheckpointSaveError as error:
+            return {"path": None, "fault": str(error)}
+
+    def _write_shard(self, learner: Learner, staging: Path) -> str | None:
+        """Writes this rank's part; returns what went wrong, or None."""
+        rank, agent = learner.ranks.rank, learner.agent
+        state = {"agent": agent.state_dict(), "statistics": learner.statistics.state_dict()}
+        try:
+            self._store.save_file(staging, rank_file(rank), state)
+            if self._save_replay:
+                self._store.save_file(staging, replay_file(rank), learner.replay.state_dict())
+            if rank == 0:
+                vector = np.zeros(agent.policy_size, np.float32)
+                agent.policy_vector(vector)
+                facts = {"generation": learner.admitted, "updates": agent.updates_done}
+                payload = policy_payload(vector, agent.config, agent.env_spec, **facts)
+                self._store.save_file(staging, POLICY_FILE, payload)
+        except CheckpointSaveError as error:
+            return str(error)
+        return None
+
+    def _expected(self, ranks: Ranks) -> list[str]:
+        names = [rank_file(rank) for rank in range(ranks.world_size)]
         if self._save_replay:
-            self._store.save_file(staging, replay_file(learner.rank), learner.replay.state_dict())
-        vector = np.zeros(agent.policy_size, np.float32)
-        agent.policy_vector(vector)
-        extra = {"generation": learner.admitted, "updates": agent.updates_done}
-        self._store.save_file(
-            staging, POLICY_FILE, policy_payload(vector, agent.config, agent.env_spec, **extra)
-        )
-        return self._store.commit(
-            learner.admitted,
-            {
-                **self._metadata,
-                "generation": learner.admitted,
-                "updates": agent.updates_done,
-                "schedule": learner.schedule.state_dict(),
-                "replay": self._save_replay,
-            },
+            names += [replay_file(rank) for rank in range(ranks.world_size)]
+        return [*names, POLICY_FILE]
+
+    def _manifest(self, learner: Learner) -> dict[str, Any]:
+        return {
+            **self._metadata,
+            "generation": learner.admitted,
+            "updates": learner.agent.updates_done,
+            "schedule": learner.schedule.state_dict(),
+            "replay": self._save_replay,
+            "world_size": learner.ranks.world_size,
+        }
+
+    @staticmethod
+    def _failed(learner: Learner, why: str) -> None:
+        log.error("checkpoint not saved: %s", why)
+        learner.report.note(f"checkpoint not saved: {why}", level="error")
+
+
+def check_replicas(ranks: Ranks, parameter_hash: Callable[[], str]) -> None:
+    """Makes sure that all ranks hold the same bits.
+
+    Raises:
+        ReplicasDifferError: they do not.
+    """
+    if ranks.world_size == 1:
+        return
+    digest = parameter_hash()
+    # 12 hexadecimal digits are 48 bits, which a float64 holds exactly.
+    rows = ranks.gather("hash", [int(digest[at : at + 12], 16) for at in range(0, 48, 12)])
+    if not bool((rows == rows[0]).all()):
+        odd = [rank for rank in range(ranks.world_size) if not bool((rows[rank] == rows[0]).all())]
+        raise ReplicasDifferError(
+            f"parameters of rank(s) {odd} differ from rank 0's; the run cannot be trusted"
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from motrix_rl.algorithms.fastsac.agent import FastSACAgent
 from motrix_rl.replay.buffer import ReplayBuffer
@@ -16,14 +17,14 @@ from transport import (
     EventFd,
     Phase,
     PipeReader,
-    SlotView,
     StartupHandshake,
     StopSignal,
     WorkerBoard,
     wait_any,
 )
-from workers.assembler import CollectorEndpoint, GenerationAssembler
-from workers.decision import Decision, DecisionChannel, LearnerView, Operation, UpdateSchedule, decide
+from workers.assembler import CollectorEndpoint, GenerationAssembler, Shard
+from workers.collectives import Ranks
+from workers.decision import Decision, LearnerView, Operation, UpdateSchedule, decide
 from workers.learner_state import CheckpointWriter
 from workers.publisher import Publisher
 from workers.reporting import LearnerReport
@@ -49,7 +50,7 @@ class Learner:
         replay: ReplayBuffer,
         assembler: GenerationAssembler,
         schedule: UpdateSchedule,
-        decisions: DecisionChannel,
+        ranks: Ranks,
         publisher: Publisher,
         statistics: EpisodeStatistics,
         checkpoints: CheckpointWriter,
@@ -59,7 +60,6 @@ class Learner:
         handshake: StartupHandshake,
         evaluate: EventFd,
         stop: StopSignal,
-        rank: int,
         total: int,
         max_ingest: int,
         save_interval: int,
@@ -69,7 +69,7 @@ class Learner:
         self.replay = replay
         self.assembler = assembler
         self.schedule = schedule
-        self.decisions = decisions
+        self.ranks = ranks
         self.publisher = publisher
         self.statistics = statistics
         self.checkpoints = checkpoints
@@ -79,7 +79,6 @@ class Learner:
         self.handshake = handshake
         self.evaluate = evaluate
         self.stop = stop
-        self.rank = rank
         self.total = total
         self.max_ingest = max_ingest
         self.save_interval = save_interval
@@ -89,7 +88,7 @@ class Learner:
         self._evaluated = self.admitted // eval_interval if eval_interval else 0
 
     def run(self) -> None:
-        """Learns until the last generation, or until stop is raised; the last thing it does is save."""
+        """Learns until the last generation, or until stop is raised; the last decisions are save and stop."""
         while True:
             self._hear_notices()
             self.assembler.drain()
@@ -100,15 +99,12 @@ class Learner:
                 self._save()
             else:
                 break
-        if self._saved_at != self.admitted:
-            self._save()
         self.report.flush(self)
 
     def _decide(self) -> Decision:
         """Rank 0 decides, waiting for data while there is nothing to do; the others hear from it."""
-        if self.rank != 0:
-            self.board.set_phase(Phase.COLLECTIVE)
-            return self.decisions.share(None)
+        if self.ranks.rank != 0:
+            return self.ranks.share(None)
         while True:
             view = LearnerView(
                 admitted=self.admitted,
@@ -116,20 +112,13 @@ class Learner:
                 done=self.agent.updates_done,
                 total=self.total,
                 stopping=self.stop.is_set(),
-                save_due=self._save_due(),
+                save_due=self.save_interval > 0 and self.admitted % self.save_interval == 0,
+                saved=self._saved_at == self.admitted,
             )
             decision = decide(view, self.schedule, self.max_ingest, self.save_interval)
             if decision is not None:
-                return self.decisions.share(decision)
+                return self.ranks.share(decision)
             self._wait_for_data()
-
-    def _save_due(self) -> bool:
-        return (
-            self.save_interval > 0
-            and self.admitted % self.save_interval == 0
-            and self._saved_at != self.admitted
-            and self.admitted < self.total
-        )
 
     def _wait_for_data(self) -> None:
         """Sleeps until a ring that the next generation waits for has a slot, or stop is raised."""
@@ -179,12 +168,12 @@ class Learner:
         if decision.num_updates:
             self._update(decision.num_updates)
         self.board.set(Counter.GENERATION, self.admitted)
-        self.report.after_decision(self)
+        self.report.after_decision(self, decision.generation)
         self._request_evaluation()
 
     def _request_evaluation(self) -> None:
         """Rings the evaluator when the run has crossed another multiple of the interval, and at its end."""
-        if self.eval_interval == 0 or self.rank != 0:
+        if self.eval_interval == 0 or self.ranks.rank != 0:
             return
         due = self.admitted // self.eval_interval
         if (due > self._evaluated or self.admitted == self.total) and self.agent.updates_done > 0:
@@ -197,7 +186,8 @@ class Learner:
         shards = self.assembler.pop()
         self.replay.append(self.admitted, shards)
         for endpoint, shard in zip(self.assembler.endpoints, shards, strict=True):
-            self.statistics.add(endpoint.env_lo, shard.reward, shard.terminated | shard.truncated, shard.cut)
+            ended = shard.terminated | shard.truncated
+            self.statistics.add(endpoint.env_lo, on_host(shard.reward), on_host(ended), on_host(shard.cut))
             self.report.saw_slot(self, shard)
             self.board.add(Counter.ENV_STEPS, shard.num_envs)
         self.agent.observe(
@@ -224,9 +214,22 @@ class Learner:
         self.checkpoints.save(self)
 
 
-def row_of(shards: Sequence[SlotView], name: str) -> npt.NDArray[Any] | None:
-    """One field of a whole generation, ``[N, ...]``; the slot itself where one collector fills the row."""
+def row_of(shards: Sequence[Shard], name: str) -> Any:
+    """One field of a whole generation, ``[N, ...]``; the slot itself where one collector fills the row.
+
+    Returns:
+        An array or, where a shard lies in device memory, a tensor on that device; None for a field that this
+        task has not.
+    """
     parts = [getattr(shard, name) for shard in shards]
-    if parts[0] is None:
-        return None
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    if len(parts) == 1 or parts[0] is None:
+        return parts[0]
+    if all(isinstance(part, np.ndarray) for part in parts):
+        return np.concatenate(parts)
+    device = next(part.device for part in parts if isinstance(part, torch.Tensor))
+    return torch.cat([torch.as_tensor(part, device=device) for part in parts])
+
+
+def on_host(field: Any) -> npt.NDArray[Any]:
+    """A field as an array; a device is waited for, for the few bytes this is meant for."""
+    return field if isinstance(field, np.ndarray) else field.cpu().numpy()

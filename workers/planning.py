@@ -74,7 +74,7 @@ def require_room(plan: TrainingPlan) -> None:
 def trainer_request(config: RootConfig, spec: EnvSpec | None) -> TrainerRequest:
     """The resolver's request; bytes are 0 while the task's sizes are unknown."""
     options = config.algo.trainer.async_options
-    return TrainerRequest(
+    request = TrainerRequest(
         num_envs=config.num_envs,
         batch_size=config.algo.agent.batch_size,
         num_learners=options.num_learners,
@@ -91,8 +91,8 @@ def trainer_request(config: RootConfig, spec: EnvSpec | None) -> TrainerRequest:
         weight_ipc_min_bytes=options.weight_ipc_min_bytes,
         ring_capacity=options.ring_capacity,
         evaluator=config.eval.interval > 0,
-        **({} if spec is None else byte_sizes(config, spec)),
     )
+    return request if spec is None else request.model_copy(update=byte_sizes(config, spec))
 
 
 def byte_sizes(config: RootConfig, spec: EnvSpec) -> dict[str, int]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from dataclasses import dataclass
 
 from topology import CollectorInfo
 from transport import (
     ControlBlock,
+    Descriptor,
     EventFd,
     PipeReader,
     PipeWriter,
@@ -18,7 +21,7 @@ from transport import (
     message_pipe,
 )
 from workers.planning import TrainingPlan
-from workers.wiring import EVALUATOR, collector_name, learner_name
+from workers.wiring import EVALUATOR, GroupAddress, collector_name, learner_name
 
 FLOAT = 4
 
@@ -35,6 +38,7 @@ class RunResources:
         mailboxes: by NUMA node (None = unpinned); written by the rank the topology names.
         notices: pipes from the supervisor to each learner rank: (read end, write end).
         evaluate: rung by rank 0 for the evaluator.
+        listener: where several ranks meet; None for a single one.
     """
 
     control: ControlBlock
@@ -44,6 +48,7 @@ class RunResources:
     mailboxes: dict[int | None, WeightMailbox]
     notices: dict[int, tuple[PipeReader, PipeWriter]]
     evaluate: EventFd
+    listener: socket.socket | None
 
     @classmethod
     def create(
@@ -73,7 +78,16 @@ class RunResources:
             mailboxes={node: WeightMailbox.create(FLOAT * policy_size) for node, _ in topology.mailbox_nodes},
             notices={info.rank: message_pipe() for info in topology.learners},
             evaluate=EventFd(label="evaluation request"),
+            listener=_listen_on_loopback() if topology.world_size > 1 else None,
         )
+
+    def group_address(self, rank: int) -> GroupAddress | None:
+        """Where a rank meets the others; rank 0 also gets the listening socket."""
+        if self.listener is None:
+            return None
+        host, port = self.listener.getsockname()
+        held = Descriptor(os.dup(self.listener.fileno()), "ranks' meeting point") if rank == 0 else None
+        return GroupAddress(host, port, held)
 
     def close(self) -> None:
         """Gives all memory and descriptors back; call when every worker has been reaped."""
@@ -87,7 +101,17 @@ class RunResources:
         self.handshake.close()
         self.control.close()
         self.evaluate.close()
+        if self.listener is not None:
+            self.listener.close()
         self.stop.close()
+
+
+def _listen_on_loopback() -> socket.socket:
+    """A listening socket made before any rank starts, so that no other program can take its port."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(1024)
+    return listener
 
 
 def worker_names(plan: TrainingPlan) -> list[str]:

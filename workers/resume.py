@@ -48,8 +48,7 @@ def prepare_run(config: RootConfig, plan: TrainingPlan) -> RunStart:
     """Makes or reopens the run directory and finds the checkpoint to go on from.
 
     Raises:
-        UsageError: nothing to resume, the run is still going on or is done already, or the directory cannot be
-            used.
+        UsageError: nothing to resume, the run is still going on or done already, or the directory is unusable.
     """
     skipped: list[str] = []
     directory, checkpoint = _find_resume(config, skipped.append)
@@ -99,8 +98,8 @@ def _find_resume(
 ) -> tuple[RunDirectory | None, Path | None]:
     """The directory to go on in (None = a new one) and the checkpoint to load (None = from the start).
 
-    A run is gone on with in its own directory. A single checkpoint, or ``run_dir=``, starts a new one, so that
-    nothing that lies behind that checkpoint is overwritten.
+    A run is gone on with in its own directory. A single checkpoint, or ``run_dir=``, starts a new one, so
+    that nothing that lies behind that checkpoint is overwritten.
     """
     if config.resume is None:
         return None, None

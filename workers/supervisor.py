@@ -35,6 +35,9 @@ FRAME_S = 0.25
 #: Seconds that the rest of a run has after one of its workers failed.
 FAULT_GRACE_S = 5.0
 
+#: Seconds in which a victim's end waits for the culprit's.
+VICTIM_GRACE_S = 2.0
+
 STOP_REASONS = {
     "finished": StopReason.FINISHED,
     "interrupted": StopReason.INTERRUPTED,
@@ -186,13 +189,27 @@ class Supervisor:
     def _supervise(self) -> None:
         while self.outcome.kind == "running":
             self._tick(FRAME_S)
-            for worker in self.fleet.reap():
+            for worker in self._ended():
                 self._on_exit(worker)
             hung = self.watchdog.hung(self.fleet.living(), self.resources.control)
             if hung is not None:
                 self._on_hung(*hung)
             if self.crew.learners_done() and self.outcome.kind == "running":
                 self.outcome = Outcome("finished")
+
+    def _ended(self) -> list[Worker]:
+        """Workers that have ended, culprits before victims.
+
+        A rank whose peer died fails in its next collective, sometimes before the peer has been reaped; so a
+        victim's end is held back for a moment in which the culprit's is seen.
+        """
+        ended = self.fleet.reap()
+        if ended and all(worker.is_victim for worker in ended):
+            end = time.monotonic() + VICTIM_GRACE_S
+            while time.monotonic() < end and all(worker.is_victim for worker in ended):
+                self._tick(0.1)
+                ended += self.fleet.reap()
+        return sorted(ended, key=lambda worker: worker.is_victim)
 
     def _on_exit(self, worker: Worker) -> None:
         if worker.exit_code == 0 and self.crew.may_leave(worker):

@@ -7,11 +7,13 @@ file system, so nothing is left there.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from transport import (
     ControlBlock,
+    Descriptor,
     EventFd,
     PipeReader,
     PipeWriter,
@@ -111,6 +113,29 @@ class CollectorWiring:
 
 
 @dataclass(frozen=True)
+class GroupAddress:
+    """Where the ranks of a run meet.
+
+    Attributes:
+        host: address of rank 0's machine.
+        port: port of its listener.
+        listener: the listening socket itself, made by the supervisor so that no other program can take the
+            port; held by rank 0 alone.
+        loopback: all ranks are on this machine.
+    """
+
+    host: str
+    port: int
+    listener: Descriptor | None = None
+    loopback: bool = True
+
+    def take_listener(self) -> int:
+        """The listener's descriptor, which the store then owns."""
+        assert self.listener is not None, "only rank 0 holds the listener"
+        return os.dup(self.listener.fileno())
+
+
+@dataclass(frozen=True)
 class LearnerWiring:
     """A learner rank's own channels.
 
@@ -125,6 +150,8 @@ class LearnerWiring:
             another rank does).
         notices: the supervisor's pipe to this rank.
         evaluate: rung by the rank when a version is to be evaluated.
+        group: where the ranks meet; None for a single rank.
+        exclusive: every rank has a GPU of its own.
         resume: checkpoint directory to load, or None.
     """
 
@@ -136,6 +163,8 @@ class LearnerWiring:
     mailboxes: tuple[WeightMailbox, ...]
     notices: PipeReader
     evaluate: EventFd
+    group: GroupAddress | None = None
+    exclusive: bool = False
     resume: str | None = None
 
 

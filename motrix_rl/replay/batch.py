@@ -12,23 +12,36 @@ from torch import Tensor
 class ShardLike(Protocol):
     """One vector step of `num_envs` environments, as numpy arrays or tensors.
 
-    `obs [E, O]`, `critic_obs [E, C] | None`, `action [E, A]`, `reward [E]` float32; `terminated`, `truncated`,
-    `cut` `[E]` uint8. Of `final_index [>= num_final]`, `final_obs`, `final_critic_obs` the first `num_final` rows
-    hold the environment index (within the shard) and the last observation of every episode that ended here.
+    `obs [E, O]`, `critic_obs [E, C] | None`, `action [E, A]`, `reward [E]` float32; `terminated`,
+    `truncated`, `cut` `[E]` uint8. Of `final_index [>= num_final]`, `final_obs`, `final_critic_obs` the
+    first `num_final` rows hold the environment index (within the shard) and the last observation of every
+    episode that ended here.
     """
 
-    num_envs: int
-    num_final: int
-    obs: Any
-    critic_obs: Any
-    action: Any
-    reward: Any
-    terminated: Any
-    truncated: Any
-    cut: Any
-    final_index: Any
-    final_obs: Any
-    final_critic_obs: Any
+    @property
+    def num_envs(self) -> int: ...
+    @property
+    def num_final(self) -> int: ...
+    @property
+    def obs(self) -> Any: ...
+    @property
+    def critic_obs(self) -> Any: ...
+    @property
+    def action(self) -> Any: ...
+    @property
+    def reward(self) -> Any: ...
+    @property
+    def terminated(self) -> Any: ...
+    @property
+    def truncated(self) -> Any: ...
+    @property
+    def cut(self) -> Any: ...
+    @property
+    def final_index(self) -> Any: ...
+    @property
+    def final_obs(self) -> Any: ...
+    @property
+    def final_critic_obs(self) -> Any: ...
 
 
 @dataclass
@@ -36,14 +49,15 @@ class Batch:
     """Sampled n-step transitions. Tensors are reused by the next `sample(out=batch)`.
 
     Attributes:
-        observations: `[2, B, O]` float32: where each window starts, and what its target looks at. One tensor, so that
-            both are gathered and normalised at once, by the same statistics.
+        observations: `[2, B, O]` float32: where each window starts, and what its target looks at. One
+            tensor, so that both are gathered and normalised at once, by the same statistics.
         critic_observations: `[2, B, C]` float32, or None where critics see what the actor sees.
         action: `[B, A]` float32, as the environment got it.
         reward: `[B]` float32, raw: `sum_k gamma^k r_k` over the window.
         discount: `[B]` float32, gamma to the number of rewards in the window.
         bootstrap: `[B]` float32, 0 where the window ended in a terminated row, else 1.
-        weight: `[B]` float32, 0 where the window starts on a cut row (nothing is known of its outcome), else 1.
+        weight: `[B]` float32, 0 where the window starts on a cut row (nothing is known of its outcome), else
+            1.
     """
 
     observations: Tensor
