@@ -1,12 +1,12 @@
 """Running mean and variance in float64, merged by Chan's formula, and the reward scale built on them.
 
 Both classes keep two sets of moments: `merged`, which every rank holds identically and which normalises, and
-`pending`, what this rank has seen since the last merge. A merge moves pending into merged (all ranks' at once, in
-rank order), so merging twice, or after a resume, changes nothing.
+`pending`, what this rank has seen since the last merge. A merge moves pending into merged (all ranks' at
+once, in rank order), so merging twice, or after a resume, changes nothing.
 
-Chan, Golub, LeVeque (1983): deviations are taken from the mean of their own batch, and two sets are joined with the
-term for the distance between their means. `E[x^2] - E[x]^2` is used nowhere: at an offset of 1e4 it has lost every
-digit of a unit variance in float32.
+Chan, Golub, LeVeque (1983): deviations are taken from the mean of their own batch, and two sets are joined
+with the term for the distance between their means. `E[x^2] - E[x]^2` is used nowhere: at an offset of 1e4 it
+has lost every digit of a unit variance in float32.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class RunningMeanStd:
         self.scale.copy_(torch.where(seen, scale, torch.ones_like(scale)))
 
     def normalize(self, x: Tensor) -> Tensor:
-        """Normalised `x` `[..., dim]`. The mean is subtracted first: folding it into a bias loses far offsets."""
+        """Normalised `x` `[..., dim]`. The mean goes first: folded into a bias, far offsets lose digits."""
         return x.to(self.shift.dtype).sub(self.shift).mul_(self.scale)
 
     def shared_tensors(self) -> dict[str, Tensor]:
@@ -163,12 +163,12 @@ class RunningMeanStd:
 
 
 class RewardScaler:
-    """Scale of rewards from the running discounted return (FlashSAC, arXiv 2604.04539; SimbaV2, arXiv 2502.15280).
+    """Scale of rewards from the running discounted return (FlashSAC, arXiv 2604.04539).
 
-    `G_t = gamma * G_{t-1} + r_t` runs per environment in generation order and restarts after ends and cuts. The scale
-    is `1 / max(sqrt(var G), max |G| / bound)`: unit deviation, unless that would push the largest return seen off
-    the support `[-bound, bound]`. Replay keeps raw rewards; the scale is applied to what is sampled, so old samples
-    follow the current scale.
+    `G_t = gamma * G_{t-1} + r_t` runs per environment in generation order and restarts after ends and cuts.
+    The scale is `1 / max(sqrt(var G), max |G| / bound)`: unit deviation, unless that would push the largest
+    return seen off the support `[-bound, bound]`. Replay keeps raw rewards; the scale is applied to what is
+    sampled, so old samples follow the current scale.
 
     Args:
         gamma: Discount per step.

@@ -1,11 +1,12 @@
 """Ring of transitions `[time, env, dim]` with one copy of every observation.
 
-Data: row `t` of column `e` holds obs, action, reward and flags of one step. Its successor observation is not stored
-again: `_successor[t, e]` is the index, in the same observation storage, of the next row's obs, or of an entry of the
-final-observation pool behind the ring. Writer and reader are one process on one stream.
+Data: row `t` of column `e` holds obs, action, reward and flags of one step. Its successor observation is not
+    stored
+again: `_successor[t, e]` is the index, in the same observation storage, of the next row's obs, or of an
+    entry of the final-observation pool behind the ring. Writer and reader are one process on one stream.
 
-A row is `cut` when its outcome is unknown (a restart, a resume, a non-finite value, or its final observation was
-evicted from the pool).
+A row is `cut` when its outcome is unknown (a restart, a resume, a non-finite value, or its final observation
+was evicted from the pool).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from motrix_rl.normalization.running import as_tensor
 from motrix_rl.replay.batch import Batch, ShardLike
+from motrix_rl.replay.copying import host, take, write
 from motrix_rl.replay.finals import FinalPool
 
 log = logging.getLogger(__name__)
@@ -40,8 +42,8 @@ class ReplayBuffer:
         n_step: Rewards in one window.
         gamma: Discount per step.
         device: Where the ring lies.
-        final_pool_size: Entries for final observations of truncated episodes; default: room for episodes of 50
-            steps and one simultaneous truncation of all environments.
+        final_pool_size: Entries for final observations of truncated episodes; default: room for episodes of
+            50 steps and one simultaneous truncation of all environments.
         poison: Fill the storage with NaN, so that a read of an unwritten row shows (tests).
 
     Attributes:
@@ -113,8 +115,8 @@ class ReplayBuffer:
             shards: Together `num_envs` environments, in column order.
 
         Raises:
-            ValueError: A generation out of order, a wrong number of environments, a non-finite value, or a truncated
-                row without its final observation.
+            ValueError: A generation out of order, a wrong number of environments, a non-finite value, or a
+                truncated row without its final observation.
         """
         if self.generation >= 0 and generation != self.generation:
             raise ValueError(f"replay expected generation {self.generation}, got {generation}")
@@ -139,23 +141,23 @@ class ReplayBuffer:
     def _write_shard(self, lo: int, shard: ShardLike) -> None:
         """Copies one shard to storage rows from `lo` on."""
         hi = lo + shard.num_envs
-        terminated, truncated, cut = (_host(x) != 0 for x in (shard.terminated, shard.truncated, shard.cut))
+        terminated, truncated, cut = (host(x) != 0 for x in (shard.terminated, shard.truncated, shard.cut))
         truncated = truncated & ~terminated & ~cut
         terminated = terminated & ~cut
         flags = terminated * np.uint8(TERMINATED) + truncated * np.uint8(TRUNCATED) + cut * np.uint8(CUT)
-        _write(self._flags[lo:hi], flags.astype(np.uint8))
-        _write(self._obs[lo:hi], shard.obs, "obs", lo)
-        _write(self._action[lo:hi], shard.action, "action", lo)
-        _write(self._reward[lo:hi], shard.reward, "reward", lo)
+        write(self._flags[lo:hi], flags.astype(np.uint8))
+        write(self._obs[lo:hi], shard.obs, "obs", lo)
+        write(self._action[lo:hi], shard.action, "action", lo)
+        write(self._reward[lo:hi], shard.reward, "reward", lo)
         if self._critic_obs is not None:
-            _write(self._critic_obs[lo:hi], shard.critic_obs, "critic_obs", lo)
+            write(self._critic_obs[lo:hi], shard.critic_obs, "critic_obs", lo)
         count = int(np.count_nonzero(truncated))
         if count:
             self._write_finals(lo, shard, truncated, count)
 
     def _write_finals(self, lo: int, shard: ShardLike, truncated: np.ndarray, count: int) -> None:
         """Stores the final observations of truncated rows and points their successors at them."""
-        index = _host(shard.final_index)[: shard.num_final].astype(np.int64)
+        index = host(shard.final_index)[: shard.num_final].astype(np.int64)
         chosen = np.flatnonzero(truncated[index])
         if chosen.size != count:
             raise ValueError(f"{count} truncated rows, but final observations of {chosen.size} of them")
@@ -171,9 +173,9 @@ class ReplayBuffer:
             return
         source = as_tensor(chosen[kept], "cpu")
         target = as_tensor(entries + self._rows, self.device)
-        self._obs[target] = _take(shard.final_obs, source, self.device, "final_obs")
+        self._obs[target] = take(shard.final_obs, source, self.device, "final_obs")
         if self._critic_obs is not None:
-            self._critic_obs[target] = _take(shard.final_critic_obs, source, self.device, "final_critic_obs")
+            self._critic_obs[target] = take(shard.final_critic_obs, source, self.device, "final_critic_obs")
         self._successor[as_tensor(rows[kept] % self._rows, self.device)] = target
 
     def mark_last_cut(self, env_lo: int, env_hi: int) -> None:
@@ -192,8 +194,8 @@ class ReplayBuffer:
             return
         self._warned = True
         log.warning(
-            "%d of %d transitions lost their final observation: more episodes were truncated than the pool of %d "
-            "holds; raise buffer_size or shorten the episodes' share",
+            "%d of %d transitions lost their final observation: more episodes were truncated than the pool "
+            "of %d holds, and those rows are now cut (weight 0)",
             self.cut_by_overflow,
             self.appended,
             self._pool.size,
@@ -262,7 +264,7 @@ class ReplayBuffer:
         out.discount.fill_(self.gamma)
 
     def _gather_window(self, rows: Tensor, successor: Tensor, out: Batch) -> None:
-        """Sums rewards over `[n, B]` until the window ends: at n, at an end (inclusive), or before a cut row."""
+        """Sums rewards until the window ends: at n, at an end (inclusive), or before a cut row."""
         index = (self._steps + rows).remainder_(self._rows)
         flags = self._flags[index]
         cut = flags == CUT
@@ -370,35 +372,3 @@ class ReplayBuffer:
 def default_pool_size(num_envs: int, capacity: int) -> int:
     """Final observations to keep: episodes of 50 steps, plus all environments truncated in one step."""
     return (capacity // 50 + 1) * num_envs
-
-
-def _host(x: Any) -> np.ndarray:
-    """A flag or index array on the host; on a device ring this waits for the few bytes it needs."""
-    return x if isinstance(x, np.ndarray) else x.detach().cpu().numpy()
-
-
-def _write(target: Tensor, source: Any, name: str | None = None, lo: int = 0) -> None:
-    """Copies an array or tensor into storage; with a `name`, refuses non-finite values found on the host."""
-    if isinstance(source, np.ndarray):
-        _check_finite(source, name, lo)
-        if target.device.type == "cpu":
-            np.copyto(target.numpy(), source)
-            return
-    target.copy_(as_tensor(source, source.device if isinstance(source, Tensor) else "cpu"), non_blocking=True)
-
-
-def _take(source: Any, index: Tensor, device: torch.device, name: str) -> Tensor:
-    """Rows `index` of a shard's final observations, on `device`."""
-    if isinstance(source, np.ndarray):
-        rows = source[index.numpy()]
-        _check_finite(rows, name, 0)
-        return torch.from_numpy(rows).to(device)
-    return source.index_select(0, index.to(source.device)).to(device)
-
-
-def _check_finite(values: np.ndarray, name: str | None, lo: int) -> None:
-    """Environments replace non-finite rows and mark them cut; one that arrives here is a defect to stop at."""
-    if name is None or np.isfinite(values).all():
-        return
-    row = int(np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(1))[0])
-    raise ValueError(f"non-finite {name} of environment row {lo + row} reached the replay")

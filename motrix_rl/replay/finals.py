@@ -9,11 +9,11 @@ import torch
 
 
 class FinalPool:
-    """Ring of `size` entries behind the observation storage. Lives on the host; the data lies with the replay.
+    """Ring of `size` entries behind the observation storage; on the host, the data lies with the replay.
 
-    Entries are handed out in order of time, so a full pool reuses its oldest. Rows are named by their absolute
-    number (`time * num_envs + env`, never reused), so that an entry whose row has left the ring is known to be dead
-    by comparison alone.
+    Entries are handed out in order of time, so a full pool reuses its oldest. Rows are named by their
+    absolute number (`time * num_envs + env`, never reused), so that an entry whose row has left the ring is
+    known to be dead by comparison alone.
 
     Args:
         size: Number of entries.
@@ -40,8 +40,8 @@ class FinalPool:
             oldest: Lowest absolute row number still in the ring.
 
         Returns:
-            `(kept, entries, evicted)`: positions in `rows` that got an entry, the entry of each, and the absolute
-            numbers of rows that have lost theirs or got none.
+            `(kept, entries, evicted)`: positions in `rows` that got an entry, the entry of each, and the
+            absolute numbers of rows that have lost theirs or got none.
         """
         surplus = max(0, rows.size - self.size)
         kept = np.arange(surplus, rows.size)

@@ -18,8 +18,8 @@ from torch import Tensor
 from motrix_rl.algorithms.fastsac import losses
 from motrix_rl.algorithms.fastsac.config import FastSACConfig
 from motrix_rl.algorithms.fastsac.flat import FlatGroup, Reducer, bind_parameters
-from motrix_rl.algorithms.fastsac.networks import ActionScaling, EnsembleCritic
 from motrix_rl.algorithms.fastsac.host_objectives import HostObjectives
+from motrix_rl.algorithms.fastsac.networks import ActionScaling, EnsembleCritic
 from motrix_rl.algorithms.fastsac.objectives import AutogradObjectives, Inputs, Networks
 from motrix_rl.algorithms.fastsac.policy import make_actor
 from motrix_rl.algorithms.fastsac.statistics import AgentStatistics
@@ -34,6 +34,8 @@ Objectives = HostObjectives | AutogradObjectives
 
 # Noise of this many updates is drawn at once: enough to hide the calls, little enough to hold.
 NOISE_CHUNK = 64
+# One update in so many is looked at for `metrics`: the scalars of all would cost a tenth of the update.
+REPORT_EVERY = 4
 CRITIC_METRICS = ("critic_loss", "alpha_loss", "entropy", "q_mean", "v_edge_mass", "critic_grad_norm")
 ACTOR_METRICS = ("actor_loss", "actor_grad_norm")
 
@@ -75,9 +77,10 @@ class FastSACAgent:
         self.reducer = reducer if reducer is not None and reducer.world_size > 1 else None
         ranks = 1 if self.reducer is None else self.reducer.world_size
         if config.batch_size % ranks:
+            below = config.batch_size // ranks * ranks
             raise ValueError(
                 f"batch_size {config.batch_size} does not divide over {ranks} learners; "
-                f"use {config.batch_size // ranks * ranks or ranks} or {-(-config.batch_size // ranks) * ranks}"
+                f"use {below or ranks} or {below + ranks}"
             )
         self.batch_size = config.batch_size // ranks
         self.updates_done = 0
@@ -188,7 +191,7 @@ class FastSACAgent:
     def update(
         self, replay: ReplayBuffer, num_updates: int, on_update: Callable[[int], None] | None = None
     ) -> None:
-        """Does `num_updates` critic updates, each on a batch of its own, and the actor updates that fall among them.
+        """Does `num_updates` critic updates, each on its own batch, and the actor updates among them.
 
         Args:
             replay: Has at least one window (`ready`).
@@ -248,26 +251,30 @@ class FastSACAgent:
 
     def _update_critic(self, inputs: Inputs, noise: Tensor) -> None:
         """Critics and temperature: one backward, one reduction, one step; then the target moves."""
-        result = self.objectives.critic_gradients(inputs, noise)
+        report = self.updates_done % REPORT_EVERY == 0
+        result = self.objectives.critic_gradients(inputs, noise, report=report)
         with torch.no_grad():
             alpha_loss = losses.temperature_loss(self.log_alpha, result.log_prob, self.target_entropy)
             # d(-exp(x) c)/dx is the loss itself, so no graph is needed for it.
             self.critic_group.grad[-1:] = alpha_loss
             norm, found_inf = self.critic_group.step(self.reducer)
             self.target_flat.lerp_(self._critic_flat, self.config.tau)
-            values = (result.loss, alpha_loss[0], -result.log_prob, result.value, result.edge_mass, norm)
-            self._record(self._critic_sums, values, found_inf)
+            if report:
+                values = (result.loss, alpha_loss, -result.log_prob, result.value, result.edge_mass, norm)
+                self._record(self._critic_sums, values, found_inf)
 
     def _update_actor(self, inputs: Inputs, noise: Tensor) -> None:
-        result = self.objectives.actor_gradients(inputs, noise)
+        report = self.updates_done // self.config.policy_frequency % REPORT_EVERY == 0
+        loss = self.objectives.actor_gradients(inputs, noise, report=report)
         norm, found_inf = self.actor_group.step(self.reducer)
-        self._record(self._actor_sums, (result.loss, norm), found_inf)
+        if report:
+            self._record(self._actor_sums, (loss, norm), found_inf)
 
-    def _record(self, sums: Tensor, values: tuple[Tensor, ...], found_inf: Tensor) -> None:
-        """Adds one update's scalars and a count of 1 to `sums`, unless it was skipped."""
-        row = torch.stack(
-            [*(value.detach().reshape(()) for value in values), torch.ones_like(values[0].detach())]
-        )
+    @staticmethod
+    def _record(sums: Tensor, values: tuple[Tensor | None, ...], found_inf: Tensor) -> None:
+        """Adds one update's scalars and a count of 1 to `sums`, unless the update was skipped."""
+        row = torch.cat([value.detach().reshape(1).double() for value in values if value is not None])
+        row = torch.cat([row, torch.ones_like(row[:1])])
         sums.add_(torch.where(found_inf > 0, torch.zeros_like(row), row))
 
     # ------------------------------------------------------------------ publishing and metrics
@@ -287,7 +294,7 @@ class FastSACAgent:
             target[size + obs_dim :].copy_(norm.scale)
 
     def metrics(self) -> dict[str, float]:
-        """Means over the updates since the last call, and totals. Waits for the device."""
+        """Means over the reported updates since the last call, and totals. Waits for the device."""
         out: dict[str, float] = {}
         for names, sums in ((CRITIC_METRICS, self._critic_sums), (ACTOR_METRICS, self._actor_sums)):
             *totals, count = sums.tolist()
@@ -335,8 +342,8 @@ class FastSACAgent:
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on to the bit: tensors and plain containers only.
 
-        `replicated` is equal on all ranks; `local` (random numbers, pending statistics, running returns) is this
-        rank's.
+        `replicated` is equal on all ranks; `local` (random numbers, pending statistics, running returns) is
+        this rank's.
         """
         return {
             "replicated": {
@@ -359,7 +366,8 @@ class FastSACAgent:
 
         Args:
             state: Of an agent of the same configuration and sizes.
-            local: Whether to restore this rank's part too; False for fresh environments or another number of ranks.
+            local: Whether to restore this rank's part too; False for fresh environments or another number of
+                ranks.
 
         Raises:
             ValueError: A tensor is missing, unknown or of another shape; nothing has been changed then.

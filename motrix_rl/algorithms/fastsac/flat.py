@@ -1,7 +1,7 @@
 """One flat buffer per optimiser group, and AdamW on it.
 
-A reduction, a norm, a finite check, an optimiser step and a Polyak average are then one operation each instead of one
-a parameter, and a collective copies nothing.
+A reduction, a norm, a finite check, an optimiser step and a Polyak average are then one operation each
+instead of one a parameter, and a collective copies nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 
 class Reducer(Protocol):
-    """What ranks that train in lockstep share. Calls are collective: every rank makes the same ones in order."""
+    """What ranks in lockstep share. Calls are collective: every rank makes the same ones in order."""
 
     world_size: int
     rank: int
@@ -34,7 +34,7 @@ def count_parameters(parameters: Iterable[nn.Parameter]) -> int:
 
 
 def bind_parameters(parameters: Iterable[nn.Parameter], flat: Tensor, grad: Tensor | None = None) -> None:
-    """Moves parameters into `flat`: each becomes a view of it, its values kept (cast to flat's type and device).
+    """Moves parameters into `flat`: each becomes a view of it and keeps its values (cast).
 
     Args:
         parameters: In the order they take in `flat`.
@@ -93,24 +93,26 @@ class FlatAdamW:
         betas: tuple[float, float],
         eps: float = 1e-8,
     ) -> None:
-        self.param, self.grad, self.groups = param, grad, groups
         self.betas, self.eps = betas, eps
         self.exp_avg = torch.zeros_like(param)
         self.exp_avg_sq = torch.zeros_like(param)
         self.steps = torch.zeros((), dtype=torch.float32, device=param.device)
         self.skipped = torch.zeros((), dtype=torch.float64, device=param.device)
+        self._groups = [
+            (group, [[x[group.start : group.stop]] for x in (param, grad, self.exp_avg, self.exp_avg_sq)])
+            for group in groups
+        ]
 
     @torch.no_grad()
     def step(self, found_inf: Tensor) -> None:
-        """One step; where `found_inf` (`[]` float32) is 1, moments, step count and parameters stay untouched."""
-        self.steps.add_(1.0 - found_inf)
-        for group in self.groups:
-            part = slice(group.start, group.stop)
+        """One step; where `found_inf` (`[]` float32) is 1, everything but `skipped` stays untouched."""
+        self.steps.add_(1.0).sub_(found_inf)
+        for group, (param, grad, exp_avg, exp_avg_sq) in self._groups:
             torch._fused_adamw_(  # pyright: ignore[reportPrivateUsage]
-                [self.param[part]],
-                [self.grad[part]],
-                [self.exp_avg[part]],
-                [self.exp_avg_sq[part]],
+                param,
+                grad,
+                exp_avg,
+                exp_avg_sq,
                 [],
                 [self.steps],
                 lr=group.learning_rate,
@@ -136,7 +138,7 @@ class FlatAdamW:
 
 
 class LossScale:
-    """Dynamic loss scale for fp16 gradients, kept on the device: halved at a skip, doubled after `interval` steps."""
+    """Dynamic loss scale for fp16, on the device: halved at a skip, doubled after `interval` steps."""
 
     def __init__(self, device: torch.device, *, initial: float = 2.0**14, interval: int = 2000) -> None:
         self.interval = interval
@@ -212,8 +214,8 @@ class FlatGroup:
     def step(self, reducer: Reducer | None) -> tuple[Tensor, Tensor]:
         """Reduce, unscale, check, clip, step; on the device throughout.
 
-        The check is on the reduced gradient, so that all ranks skip, or none, without asking each other: one rank's
-        NaN makes the mean NaN everywhere.
+        The check is on the reduced gradient, so that all ranks skip, or none, without asking each other: one
+        rank's NaN makes the mean NaN everywhere.
 
         Returns:
             `(norm, found_inf)`, both `[]`: gradient norm before clipping, and 1.0 if the step was skipped.

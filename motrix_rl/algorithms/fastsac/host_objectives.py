@@ -1,6 +1,7 @@
-"""The training objectives on the host: what `objectives.AutogradObjectives` computes, with gradients written out.
+"""The training objectives on the host: those of `AutogradObjectives`, with gradients written out.
 
-Used on CPUs without mixed precision or compilation. A test holds both together, loss by loss and gradient by gradient.
+Used on CPUs without mixed precision or compilation. A test holds both together, loss by loss and gradient by
+gradient.
 """
 
 from __future__ import annotations
@@ -8,12 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from motrix_rl.algorithms.fastsac import losses
 from motrix_rl.algorithms.fastsac.kernels import StackedKernel
-from motrix_rl.algorithms.fastsac.objectives import ActorResult, CriticResult, Inputs, Networks, critic_result
+from motrix_rl.algorithms.fastsac.objectives import CriticResult, Inputs, Networks, critic_result
 
 if TYPE_CHECKING:
     from motrix_rl.algorithms.fastsac.config import FastSACConfig
@@ -48,7 +48,7 @@ class HostObjectives:
         self._target = StackedKernel(self.networks.target.mlp, batch)
 
     @torch.no_grad()
-    def critic_gradients(self, inputs: Inputs, noise: Tensor) -> CriticResult:
+    def critic_gradients(self, inputs: Inputs, noise: Tensor, *, report: bool = True) -> CriticResult:
         """Loss of the critics; its gradients are in the critic group afterwards. See `AutogradObjectives`."""
         config = self.config
         self._allocate(noise.shape[0])
@@ -69,15 +69,19 @@ class HostObjectives:
             mode=config.critic_target,
         )
         torch.cat([inputs.critic_obs, inputs.action], -1, out=self._critic.input)
-        log_p = F.log_softmax(self._critic.forward(keep=True), -1)
+        logits = self._critic.forward(keep=True)
         share = inputs.weight / inputs.weight.shape[0]
-        loss = -((target * log_p).sum(-1) * share).sum()
+        result = CriticResult(log_prob.mean())
+        if report:
+            loss = losses.critic_loss(logits, target, inputs.weight)
+            result = critic_result(loss, log_prob, target, self.support)
         # d(cross entropy)/d(logits) = p * sum(m) - m, and the projection's mass is 1.
-        self._critic.backward(log_p.exp_().sub_(target).mul_(share[:, None]), parameters=True)
-        return critic_result(loss, log_prob, target, self.support)
+        d_logits = torch.softmax(logits, -1).sub_(target).mul_(share[:, None])
+        self._critic.backward(d_logits, parameters=True)
+        return result
 
     @torch.no_grad()
-    def actor_gradients(self, inputs: Inputs, noise: Tensor) -> ActorResult:
+    def actor_gradients(self, inputs: Inputs, noise: Tensor, *, report: bool = True) -> Tensor | None:
         """Loss of the actor; its gradients are in the actor group afterwards. See `AutogradObjectives`."""
         batch = noise.shape[0]
         self._allocate(batch)
@@ -92,7 +96,9 @@ class HostObjectives:
         probs = torch.softmax(self._critic.forward(keep=True), -1)
         values = losses.expected_value(probs, self.support)
         alpha = self.networks.log_alpha.exp()
-        loss = losses.actor_loss(log_prob, losses.combine_values(values, self.config.actor_q), alpha)
+        loss = None
+        if report:
+            loss = losses.actor_loss(log_prob, losses.combine_values(values, self.config.actor_q), alpha)
 
         d_value = self._value_share(values) / -batch
         # d(sum p z)/d(logit_k) = p_k (z_k - value).
@@ -100,15 +106,16 @@ class HostObjectives:
         d_action = self._critic.backward(d_logits, parameters=False, input_from=inputs.critic_obs.shape[1])
         assert d_action is not None
         # d log pi/du = 2 tanh(u) at fixed noise; d action/du = scale (1 - tanh(u)^2).
-        d_u = torch.addcmul(d_action * scaling.scale, d_action * scaling.scale, squashed.square(), value=-1.0)
+        d_action.mul_(scaling.scale)
+        d_u = torch.addcmul(d_action, d_action, squashed.square(), value=-1.0)
         d_u.addcmul_(squashed, alpha, value=2.0 / batch)
         d_log_std = (d_u * noise).mul_(log_std.exp()).sub_(alpha / batch)
         d_raw = d_log_std.mul_(tanh_raw.square().neg_().add_(1.0)).mul_(self._half_range)
         self._actor.backward(torch.cat([d_u, d_raw], -1)[None], parameters=True)
-        return ActorResult(loss)
+        return loss
 
     def _value_share(self, values: Tensor) -> Tensor:
-        """Derivative `[Q, B]` (or broadcastable) of the combined value by each critic's; ties of a minimum share."""
+        """Derivative `[Q, B]` or `[1, 1]` of the combined value by each critic's; ties of a minimum share."""
         if self.config.actor_q == "mean":
             return values.new_full((1, 1), 1.0 / values.shape[0])
         lowest = (values == values.amin(0)).to(values.dtype)

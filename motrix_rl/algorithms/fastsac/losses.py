@@ -2,8 +2,8 @@
 
 Symbols: B batch, A action dimensions, Q critics, K atoms `z` on `[v_min, v_max]`, spaced `dz`.
 
-Every mean over the batch divides by B, also where weights are 0: the mean over ranks of such means is the mean over
-all their samples, whatever the weights, which a division by the sum of weights would not give.
+Every mean over the batch divides by B, also where weights are 0: the mean over ranks of such means is the
+mean over all their samples, whatever the weights, which a division by the sum of weights would not give.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import math
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import log_softmax, softplus
 
 if TYPE_CHECKING:
     from motrix_rl.algorithms.fastsac.config import FastSACConfig
@@ -25,8 +25,8 @@ LOG_2 = math.log(2.0)
 def squash(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """Sample of the tanh-normal and its log-probability in the unit box.
 
-    `log pi(y) = log N(u) - sum log(1 - tanh(u)^2)`, with `log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u))`, which
-    keeps its digits where tanh saturates (Haarnoja et al. 2018, appendix C).
+    `log pi(y) = log N(u) - sum log(1 - tanh(u)^2)`, with `log(1 - tanh(u)^2) = 2 (log 2 - u -
+    softplus(-2u))`, which keeps its digits where tanh saturates (Haarnoja et al. 2018, appendix C).
 
     Args:
         mean: `[B, A]`.
@@ -39,7 +39,7 @@ def squash(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor
     """
     u = torch.addcmul(mean, noise, log_std.exp())
     # -noise^2/2 - log_std - log(2 pi)/2 - 2 (log 2 - u - softplus(-2u)), constants gathered behind the sum.
-    terms = 2.0 * (u + F.softplus(-2.0 * u)) - log_std - 0.5 * noise.square()
+    terms = 2.0 * (u + softplus(-2.0 * u)) - log_std - 0.5 * noise.square()
     constant = mean.shape[-1] * (HALF_LOG_2PI + 2.0 * LOG_2)
     return torch.tanh(u), terms.sum(-1) - constant
 
@@ -51,13 +51,13 @@ def target_entropy(
 
     Two ways to say it, and they differ by the scale of the actions:
 
-    - `target_entropy_ratio`: `H = -ratio * A`, in scaled space, as public recipes state it. A range of +-r adds
-      `log r` a dimension, so the same number asks for other noise on every robot: ratio 0 on ranges of about +-6.7
-      is -1.9 a dimension in the unit box (a deviation of 0.04), while on +-0.1 it is +2.3, more than the box can
-      hold (at most log 2), and alpha grows without end.
+    - `target_entropy_ratio`: `H = -ratio * A`, in scaled space, as public recipes state it. A range of +-r
+      adds `log r` a dimension, so the same number asks for other noise on every robot: ratio 0 on ranges of
+      about +-6.7 is -1.9 a dimension in the unit box (a deviation of 0.04), while on +-0.1 it is +2.3, more
+      than the box can hold (at most log 2), and alpha grows without end.
     - `target_entropy_std`: the entropy of a normal of that deviation in the unit box,
-      `H_unit = 0.5 * A * log(2 pi e sigma^2)`, moved to scaled space by `sum(log scale)`. Means the same noise, as a
-      share of the range, everywhere.
+      `H_unit = 0.5 * A * log(2 pi e sigma^2)`, moved to scaled space by `sum(log scale)`. Means the same
+      noise, as a share of the range, everywhere.
     """
     action_dim = len(action_low)
     if config.target_entropy_std is None:
@@ -77,9 +77,9 @@ def atoms(
 def project(probs: Tensor, reward: Tensor, discount: Tensor, v_min: float, v_max: float) -> Tensor:
     """C51 projection of `reward + discount * z` onto the atoms (Bellemare et al. 2017, algorithm 1).
 
-    The mass of a shifted atom at fractional position `b` is split between `floor(b)` and its right neighbour with
-    shares `1 - f` and `f`, `f = b - floor(b)`. On an atom f is 0 and all mass stays (splitting it between floor and
-    ceil, as often written, loses it there).
+    The mass of a shifted atom at fractional position `b` is split between `floor(b)` and its right neighbour
+    with shares `1 - f` and `f`, `f = b - floor(b)`. On an atom f is 0 and all mass stays (splitting it
+    between floor and ceil, as often written, loses it there).
 
     Args:
         probs: `[Q, B, K]`, each row's sum 1.
@@ -166,7 +166,7 @@ def critic_loss(logits: Tensor, target: Tensor, weight: Tensor) -> Tensor:
         target: `[Q or 1, B, K]`, no gradient.
         weight: `[B]`.
     """
-    cross_entropy = -(target * F.log_softmax(logits, -1)).sum(-1)
+    cross_entropy = -(target * log_softmax(logits, -1)).sum(-1)
     return (cross_entropy * weight).sum() / weight.shape[0]
 
 
@@ -176,7 +176,7 @@ def combine_values(values: Tensor, mode: str) -> Tensor:
 
 
 def actor_loss(log_prob: Tensor, value: Tensor, alpha: Tensor) -> Tensor:
-    """`mean_B[alpha * log pi - Q]`, a scalar. A cut row's observation is as good as any, so there are no weights."""
+    """`mean_B[alpha * log pi - Q]`, a scalar. Unweighted: a cut row's own observation is sound."""
     return (alpha * log_prob - value).mean()
 
 
@@ -185,4 +185,4 @@ def temperature_loss(log_alpha: Tensor, log_prob: Tensor, entropy: float) -> Ten
 
     Its derivative by `log_alpha` is its own value, which is what the agent writes as the gradient.
     """
-    return -log_alpha.exp() * (log_prob.detach().mean() + entropy)
+    return log_alpha.exp() * -(log_prob.detach().mean() + entropy)

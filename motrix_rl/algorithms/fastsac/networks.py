@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.functional import layer_norm, silu
 
 NORM_EPS = 1e-5
 
@@ -15,8 +16,8 @@ NORM_EPS = 1e-5
 class StackedMLP(nn.Module):
     """`Q` networks of one shape, evaluated as one batched computation.
 
-    Hidden layers are linear, LayerNorm, SiLU; the last is linear. Weights are stacked `[Q, in, out]`, so that a layer
-    is one `baddbmm` whatever Q is.
+    Hidden layers are linear, LayerNorm, SiLU; the last is linear. Weights are stacked `[Q, in, out]`, so
+    that a layer is one `baddbmm` whatever Q is.
 
     Args:
         sizes: Width of the input, of each hidden layer and of the output.
@@ -33,7 +34,7 @@ class StackedMLP(nn.Module):
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
         self.gains, self.offsets = nn.ParameterList(), nn.ParameterList()
         last = len(sizes) - 2
-        for layer, (fan_in, fan_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        for layer, (fan_in, fan_out) in enumerate(pairwise(sizes)):
             weight, bias = torch.zeros(count, fan_in, fan_out), torch.zeros(count, 1, fan_out)
             if layer < last or not zero_head:
                 bound = 1.0 / math.sqrt(fan_in)
@@ -52,15 +53,15 @@ class StackedMLP(nn.Module):
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             h = torch.baddbmm(bias, h, weight)
             if layer < last:
-                normed = F.layer_norm(h, h.shape[-1:], eps=NORM_EPS)
-                h = F.silu(torch.addcmul(self.offsets[layer], normed, self.gains[layer]))
+                normed = layer_norm(h, h.shape[-1:], eps=NORM_EPS)
+                h = silu(torch.addcmul(self.offsets[layer], normed, self.gains[layer]))
         return h
 
     def as_sequential(self) -> nn.Sequential:
         """A copy of the only network (`Q = 1`) as `nn.Linear`, `nn.LayerNorm` and `nn.SiLU`, for export."""
         assert self.count == 1, "only a single network is a sequence"
         layers: list[nn.Module] = []
-        for layer, (fan_in, fan_out) in enumerate(zip(self.sizes[:-1], self.sizes[1:], strict=True)):
+        for layer, (fan_in, fan_out) in enumerate(pairwise(self.sizes)):
             linear = nn.Linear(fan_in, fan_out)
             linear.weight.data = self.weights[layer].detach()[0].t().cpu().clone()
             linear.bias.data = self.biases[layer].detach()[0, 0].cpu().clone()
@@ -76,8 +77,8 @@ class StackedMLP(nn.Module):
 class Actor(nn.Module):
     """Gaussian policy before tanh: H -> H/2 -> H/4 with LayerNorm and SiLU.
 
-    One linear head gives mean and log standard deviation; it starts at zero, so the first policy is centred in the
-    box whatever the observation.
+    One linear head gives mean and log standard deviation; it starts at zero, so the first policy is centred
+    in the box whatever the observation.
 
     Args:
         obs_dim: Size O of the (normalised) observation.

@@ -45,25 +45,19 @@ class Inputs:
 
 
 class CriticResult(NamedTuple):
-    """Scalars `[]` of one critic objective.
+    """Scalars `[]` of one critic objective; those that may be None are computed for reports only.
 
     Attributes:
+        log_prob: Mean log-probability of the next actions, which the temperature learns from.
         loss: Cross entropy, summed over critics.
-        log_prob: Mean log-probability of the next actions.
         value: Mean of the target distributions.
         edge_mass: Share of target mass on the outermost atoms: the support is too narrow where it grows.
     """
 
-    loss: Tensor
     log_prob: Tensor
-    value: Tensor
-    edge_mass: Tensor
-
-
-class ActorResult(NamedTuple):
-    """Scalars `[]` of one actor objective."""
-
-    loss: Tensor
+    loss: Tensor | None = None
+    value: Tensor | None = None
+    edge_mass: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -116,27 +110,30 @@ class AutogradObjectives:
             self._critic = torch.compile(self.critic_objective, dynamic=False)
             self._actor = torch.compile(self.actor_objective, dynamic=False)
 
-    def critic_gradients(self, inputs: Inputs, noise: Tensor) -> CriticResult:
+    def critic_gradients(self, inputs: Inputs, noise: Tensor, *, report: bool = True) -> CriticResult:
         """Loss of the critics; its gradients are in the critic group afterwards.
 
         Args:
             inputs: The batch.
             noise: `[B, A]` standard normal, for the next action.
+            report: Whether all of the result is wanted.
         """
         result = self._critic(inputs, noise)
+        assert result.loss is not None
         self.critic_group.backward(result.loss)
         return result
 
-    def actor_gradients(self, inputs: Inputs, noise: Tensor) -> ActorResult:
+    def actor_gradients(self, inputs: Inputs, noise: Tensor, *, report: bool = True) -> Tensor:
         """Loss of the actor; its gradients are in the actor group afterwards, and no critic has got any.
 
         Args:
             inputs: The batch.
             noise: `[B, A]` standard normal, for the action.
+            report: Whether the loss is wanted.
         """
-        result = self._actor(inputs, noise)
-        self.actor_group.backward(result.loss)
-        return result
+        loss = self._actor(inputs, noise)
+        self.actor_group.backward(loss)
+        return loss
 
     def critic_objective(self, inputs: Inputs, noise: Tensor) -> CriticResult:
         """The critics' loss as a graph."""
@@ -159,14 +156,14 @@ class AutogradObjectives:
         with torch.no_grad():
             return critic_result(loss, log_prob, target, self.support)
 
-    def actor_objective(self, inputs: Inputs, noise: Tensor) -> ActorResult:
+    def actor_objective(self, inputs: Inputs, noise: Tensor) -> Tensor:
         """The actor's loss as a graph."""
         with self._autocast():
             action, log_prob = self._act(inputs.obs, noise)
             logits = self.networks.critic(inputs.critic_obs, action)
         values = losses.expected_value(torch.softmax(logits.to(self.dtype), -1), self.support)
         value = losses.combine_values(values, self.config.actor_q)
-        return ActorResult(losses.actor_loss(log_prob, value, self.networks.log_alpha.detach().exp()))
+        return losses.actor_loss(log_prob, value, self.networks.log_alpha.detach().exp())
 
     def _act(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Action `[B, A]` in the environment's space and its log-probability `[B]` there."""
@@ -181,7 +178,7 @@ class AutogradObjectives:
 def critic_result(loss: Tensor, log_prob: Tensor, target: Tensor, support: Tensor) -> CriticResult:
     """Gathers the scalars of a critic objective with target `[Q or 1, B, K]`."""
     edge_mass = target[..., 0].mean() + target[..., -1].mean()
-    return CriticResult(loss, log_prob.mean(), losses.expected_value(target, support).mean(), edge_mass)
+    return CriticResult(log_prob.mean(), loss, losses.expected_value(target, support).mean(), edge_mass)
 
 
 def compiler_works(device: torch.device) -> bool:

@@ -1,7 +1,8 @@
 """The acting side: one flat vector in, actions out, no autograd.
 
-The vector is what learners publish: the actor's parameters in the order of `Actor.parameters()`, then the observation
-normaliser's mean and `1 / (std + eps)` (0 and 1 where normalisation is off or nothing has been seen).
+The vector is what learners publish: the actor's parameters in the order of `Actor.parameters()`, then the
+observation normaliser's mean and `1 / (std + eps)` (0 and 1 where normalisation is off or nothing has been
+seen).
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import layer_norm, silu
 
 from motrix_rl.algorithms.fastsac.flat import bind_parameters, count_parameters
 from motrix_rl.algorithms.fastsac.networks import NORM_EPS, ActionScaling, Actor, DeterministicPolicy
@@ -118,8 +119,8 @@ class Policy:
         """Head outputs `[N, 2A]`."""
         x = (obs - self._shift).mul_(self._scale)
         for weight, bias, gain, offset in self._layers:
-            x = F.layer_norm(torch.addmm(bias, x, weight), gain.shape, gain, offset, NORM_EPS)
-            F.silu(x, inplace=True)
+            x = layer_norm(torch.addmm(bias, x, weight), gain.shape, gain, offset, NORM_EPS)
+            silu(x, inplace=True)
         weight, bias = self._head
         return torch.addmm(bias, x, weight)
 
