@@ -25,7 +25,7 @@ def count(value: float | None) -> str:
     if abs(value) < 999_999.5:
         return f"{value:,.0f}"
     for unit, size in (("M", 1e6), ("G", 1e9)):
-        if abs(value) < 999.5 * size:
+        if abs(value) < 999.995 * size:
             return f"{value / size:.2f}{unit}"
     return f"{value / 1e12:,.2f}T"
 

@@ -5,21 +5,23 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import select
 from collections.abc import Callable
+from typing import IO, cast
 
 import rich.console
+from rich.console import ConsoleDimensions
 from rich.control import Control
 from rich.live import Live
 from rich.text import Text
 
-from motrix_rl.console.base import terminal_encoding, terminal_glyphs
+from motrix_rl.console import base
 from motrix_rl.console.layout import clean, fit
 from motrix_rl.console.render import render_boot, render_status
 from motrix_rl.console.status import BootStatus, RunStatus
+from motrix_rl.console.terminal import TerminalWriter
 
-SHOW_CURSOR = b"\x1b[?25h"
 KEPT_NOTES = 200
+SHOW_CURSOR = "\x1b[?25h"
 
 _Render = Callable[[int, int], list[Text]]
 
@@ -27,22 +29,24 @@ _Render = Callable[[int, int], list[Text]]
 class PanelConsole:
     """A panel in the lower part of a terminal; notes above it stay and scroll.
 
-    It writes to a duplicate of the terminal's descriptor: what anything prints to fd 1 or 2 of this process
-    while those are redirected cannot tear it, and no worker has the terminal at all. Nothing is drawn by a
-    thread; a frame is left out while the terminal takes nothing (Ctrl-S), so that nobody waits for it.
+    It has a descriptor of its own: what anything prints to fd 1 or 2 of this process while those are
+    redirected cannot tear it, and no worker has the terminal at all. Nothing is drawn by a thread; a frame is
+    left out while the terminal takes nothing, so that nobody waits for it.
 
     Args:
-        stream_fd: The terminal; duplicated.
+        stream_fd: The terminal.
     """
 
     def __init__(self, stream_fd: int = 1) -> None:
-        self._fd = os.dup(stream_fd)
-        self._glyphs = terminal_glyphs()
-        self._file = open(  # noqa: SIM115 - closed by close()
-            self._fd, "w", encoding=terminal_encoding(), errors="replace", closefd=False, newline=""
-        )
+        self._glyphs = base.terminal_glyphs()
+        self._file = TerminalWriter(stream_fd, base.terminal_encoding())
         self._console = rich.console.Console(
-            file=self._file, force_terminal=True, highlight=False, markup=False, emoji=False, soft_wrap=False
+            file=cast(IO[str], self._file),
+            force_terminal=True,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            soft_wrap=False,
         )
         self._live: Live | None = None
         self._size = (0, 0)
@@ -54,111 +58,114 @@ class PanelConsole:
 
     def boot(self, view: BootStatus) -> None:
         """Draws a run that is starting."""
-        self._show(lambda width, height: render_boot(view, width, height, self._glyphs))
+        self._show(self._renderer(view))
 
     def status(self, view: RunStatus) -> None:
         """Draws a run that is going on."""
-        self._show(lambda width, height: render_status(view, width, height, self._glyphs))
+        self._show(self._renderer(view))
 
     def note(self, line: str) -> None:
         """Prints a line above the panel."""
         self._notes = [*self._notes, line][-KEPT_NOTES:]
-        self._unshown.append(line)
+        self._unshown = [*self._unshown, line][-KEPT_NOTES:]
         if self._render is not None:
             self._show(self._render)
         else:
-            self._draw(lambda: self._print_notes(self._unshown))
+            self._draw(self._print_notes)
 
     def close(self, final_view: RunStatus | BootStatus | None = None) -> None:
         """Draws the last frame and gives the terminal back, the cursor below the frame and visible."""
         if self._closed:
             return
-        self._closed = True
-        atexit.unregister(self.close)
-        if isinstance(final_view, RunStatus):
-            self._render = lambda width, height: render_status(final_view, width, height, self._glyphs)
-        elif final_view is not None:
-            self._render = lambda width, height: render_boot(final_view, width, height, self._glyphs)
+        if final_view is not None:
+            self._render = self._renderer(final_view)
         try:
+            with contextlib.suppress(OSError):
+                self._file.resume()
+                self._file.finish()
             if self._render is not None:
                 self._draw(self._draw_frame)
         finally:
             self._restore()
 
+    def _renderer(self, view: RunStatus | BootStatus) -> _Render:
+        if isinstance(view, BootStatus):
+            return lambda width, height: render_boot(view, width, height, self._glyphs)
+        return lambda width, height: render_status(view, width, height, self._glyphs)
+
     def _restore(self) -> None:
+        self._closed = True
+        atexit.unregister(self.close)
         live, self._live = self._live, None
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError):
             if live is not None:
                 live.stop()
-            self._file.flush()
-        with contextlib.suppress(OSError):
-            os.write(self._fd, SHOW_CURSOR)
-        with contextlib.suppress(OSError):
-            self._file.close()
-        with contextlib.suppress(OSError):
-            os.close(self._fd)
+            self._file.write(SHOW_CURSOR)
+            self._file.finish()
+        self._file.close()
 
     def _show(self, render: _Render) -> None:
         self._render = render
-        if not self._closed:
-            self._draw(self._draw_frame)
+        self._draw(self._draw_frame)
 
     def _draw(self, action: Callable[[], None]) -> None:
         """Does something to the terminal if it has room for it; one that is gone is left alone for good."""
+        if self._closed:
+            return
         try:
-            # A terminal stopped by Ctrl-S, or whose reader is stuck, has no room.
-            if select.select([], [self._fd], [], 0)[1]:
+            if self._file.idle():
                 action()
         except OSError:
-            self._closed = True
             self._restore()
 
     def _draw_frame(self) -> None:
         assert self._render is not None
         size = self._terminal_size()
+        # Rich would ask fd 0, 1 and 2, which may be a worker's at this moment.
+        self._console.size = ConsoleDimensions(*size)
         if self._live is not None and size != self._size:
-            self._begin_again()
+            self._begin_again(size)
         self._size = size
         width, height = size
         # One line less than the terminal has: the line below the panel stays free for the cursor.
-        lines = self._render(width, max(height - 1, 1))
-        frame = Text("\n").join(lines)
-        frame.no_wrap, frame.overflow, frame.end = True, "crop", "\n"
-        if self._live is None:
-            self._print_notes(self._unshown)
-            self._live = Live(
-                frame,
-                console=self._console,
-                auto_refresh=False,
-                redirect_stdout=False,
-                redirect_stderr=False,
-                vertical_overflow="crop",
-            )
-            self._live.start(refresh=True)
+        frame = Text("\n").join(self._render(width, max(height - 1, 1)))
+        frame.no_wrap, frame.overflow = True, "crop"
+        if self._live is not None:
+            self._print_notes()
+            self._live.update(frame, refresh=True)
             return
-        if self._unshown:
-            self._print_notes(self._unshown)
-        self._live.update(frame, refresh=True)
+        self._print_notes()
+        self._live = Live(
+            frame,
+            console=self._console,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            vertical_overflow="crop",
+        )
+        self._live.start(refresh=True)
 
-    def _begin_again(self) -> None:
+    def _begin_again(self, size: tuple[int, int]) -> None:
         """After a resize the terminal has moved our lines about: wipe the screen and show the notes again."""
         live, self._live = self._live, None
         assert live is not None
-        with self._console:  # one write
+        with self._console:  # all of it in one write
             live.stop()
             self._console.control(Control.home(), Control.clear(), Control.home())
-            self._unshown = self._notes[-max(self._terminal_size()[1] // 4, 1) :]
+        self._unshown = self._notes[-max(size[1] // 4, 1) :]
 
-    def _print_notes(self, lines: list[str]) -> None:
+    def _print_notes(self) -> None:
+        """Prints notes in one go: each print draws the panel below it again."""
+        if not self._unshown:
+            return
         width = self._terminal_size()[0]
-        for line in lines:
-            text = Text(fit(clean(line, self._glyphs), width, self._glyphs), no_wrap=True, overflow="crop")
-            self._console.print(text)
+        lines = [Text(fit(clean(line, self._glyphs), width, self._glyphs)) for line in self._unshown]
         self._unshown = []
+        self._console.print(Text("\n").join(lines), no_wrap=True, overflow="crop")
 
     def _terminal_size(self) -> tuple[int, int]:
         try:
-            size = os.get_terminal_size(self._fd)
+            size = os.get_terminal_size(self._file.fileno())
         except OSError:
             return self._size if self._size[0] else (80, 24)
         # A terminal that does not know its size (a serial line, some pty) says 0 x 0.

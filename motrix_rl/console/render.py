@@ -97,7 +97,7 @@ def _progress_row(status: RunStatus, width: int, glyphs: Glyphs) -> Row:
         if share is None
         else [f"{bar(share, min(_MAX_BAR, max(width // 4, 5)), glyphs)} {fig.percent(share)}"]
     )
-    chunks += [f"gen {done}", f"left {fig.duration(status.eta_s)}"]
+    chunks += [f"left {fig.duration(status.eta_s)}", f"gen {done}"]
     return Row(chunks, 100, "progress", "green")
 
 
