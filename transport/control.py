@@ -1,7 +1,7 @@
 """The control block: what every worker says about itself, and why the run stops.
 
-One row per worker, written by that worker alone, read by the parent; one row written by the parent. Every word
-is an aligned int64, so no read is torn; words of one row may be an instant apart, which a monitor can bear.
+One row per worker, written by that worker alone, read by the parent; one row written by the parent. Every
+word is an aligned int64, so no read is torn; words of one row may be an instant apart, which a monitor bears.
 """
 
 from __future__ import annotations

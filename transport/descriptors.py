@@ -79,6 +79,6 @@ def descriptor_error(error: OSError, label: str) -> TransportError:
     """Translate the system's refusal to open something into an error that names the way out."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return TransportError(
-            f"cannot open {label}: the limit on open files is reached; raise it (`ulimit -n 4096`) and start again"
+            f"cannot open {label}: the limit on open files is reached; raise it (`ulimit -n 4096`)"
         )
     return TransportError(f"cannot open {label}: {error.strerror}")

@@ -1,7 +1,7 @@
 """Slots in CUDA memory, shared over CUDA IPC by torch's own means.
 
-The consumer allocates the slots once and sends their handle; the producer writes pinned host arrays and copies
-each slot as it commits it. Headers and counters stay in the ring's shared host memory.
+The consumer allocates the slots once and sends their handle; the producer writes pinned host arrays and
+copies each slot as it commits it. Headers and counters stay in the ring's shared host memory.
 """
 
 from __future__ import annotations

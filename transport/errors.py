@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class TransportError(Exception):
-    """A channel between processes cannot do what was asked; the message names the channel and the next step."""
+    """A channel between processes cannot do what was asked; the message names it and the next step."""

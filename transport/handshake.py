@@ -1,8 +1,8 @@
 """The start of a run: slots are delivered once an incarnation, and everybody starts together.
 
-Two things and no more. Deliveries go through shared memory (one row per collector, written by its learner) with
-an eventfd as doorbell: a collector that is killed while it reads leaves no half-read message behind. The ready
-barrier is one row per worker, written by that worker, and one level raised by the parent.
+Two things and no more. Deliveries go through shared memory (one row per collector, written by its learner)
+with an eventfd as doorbell: a collector that is killed while it reads leaves no half-read message behind. The
+ready barrier is one row per worker, written by that worker, and one level raised by the parent.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _NOTHING = -1
 class StartupHandshake:
     """One handshake per run, made by the parent and passed to every worker (cut down by `for_worker`).
 
-    Writers: each worker its ready row; each learner the delivery rows of the collectors it owns; the parent the
-    release. A row of a dead incarnation is overwritten by the next delivery and never read.
+    Writers: each worker its ready row; each learner the delivery rows of the collectors it owns; the parent
+    the release. A row of a dead incarnation is overwritten by the next delivery and never read.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class StartupHandshake:
         return handshake
 
     def for_worker(self, collectors: Iterable[str] = ()) -> StartupHandshake:
-        """The same handshake with only the doorbells of ``collectors``: a learner's own, a collector's one."""
+        """The same with only the doorbells of ``collectors``: a learner's own ones, or a collector's."""
         doorbells = {name: self._doorbells[name] for name in collectors}
         return StartupHandshake(self.workers, self.collectors, self._block, self._released, doorbells)
 
-    # Slots ---------------------------------------------------------------------------------------------------
+    # Slots
 
     def deliver(self, collector: str, incarnation: int, message: SlotMessage) -> None:
         """In the learner: give ``incarnation`` of ``collector`` its slots; exactly once.
@@ -137,14 +137,14 @@ class StartupHandshake:
         body = bytes(self._bodies()[index, : int(row[_LENGTH])])
         if int(row[_INCARNATION]) != incarnation or int(row[_CHECKSUM]) != zlib.crc32(body):
             raise TransportError(
-                f"{collector} incarnation {incarnation} found slots for incarnation {int(row[_INCARNATION])}: "
-                "a later life of it was started"
+                f"{collector}, incarnation {incarnation}, found slots for incarnation "
+                f"{int(row[_INCARNATION])}: a later life of it was started"
             )
         message = pickle.loads(body)
         assert isinstance(message, SlotMessage)
         return message
 
-    # Barrier -------------------------------------------------------------------------------------------------
+    # Barrier
 
     def mark_ready(self, worker: str, incarnation: int = 0) -> None:
         """In the worker: say that this incarnation is built and warm."""
@@ -171,7 +171,9 @@ class StartupHandshake:
     def wait_released(
         self, stop: Signal | None = None, timeout_s: float | None = None, *, barrier: bool = True
     ) -> bool:
-        """In the worker: wait for the release. ``barrier=False`` (a restart, a worker driven by hand) does not.
+        """In the worker: wait for the release.
+
+        ``barrier=False`` (a restarted collector, or one driven by hand) does not wait.
 
         Returns:
             Whether to start; ``False`` when ``stop`` was raised or the time was over first.
@@ -196,7 +198,7 @@ class StartupHandshake:
     def _collector_index(self, collector: str) -> int:
         if collector not in self._doorbells:
             raise ValueError(
-                f"no slots are delivered to {collector!r} here; {sorted(self._doorbells)} are known"
+                f"no slots are delivered to {collector!r} here, only to {sorted(self._doorbells)}"
             )
         return self.collectors.index(collector)
 

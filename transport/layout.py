@@ -48,7 +48,7 @@ class SlotLayout:
     Fields, in order: ``obs`` [E, obs_dim] f32, ``critic_obs`` [E, critic_obs_dim] f32 (only where the critic
     sees more), ``action`` [E, action_dim] f32, ``reward`` [E] f32, ``terminated``, ``truncated``, ``cut`` [E]
     u8, ``final_index`` [E] i32, ``final_obs`` [E, obs_dim] f32, ``final_critic_obs`` [E, critic_obs_dim] f32.
-    Row i of the final arrays belongs to environment ``final_index[i]``; the first ``num_final`` rows are filled.
+    Row i of the final arrays belongs to environment ``final_index[i]``; ``num_final`` rows are filled.
     """
 
     num_envs: int

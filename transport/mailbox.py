@@ -5,8 +5,8 @@ What orders it
     with the oldest version, marks it invalid, writes payload and checksum, and stores the version last. A
     reader takes the newest version, copies the payload into memory of its own, and accepts the copy if the
     version still stands and the checksum of what it copied fits (the checksum also covers processors that
-    reorder loads). Nobody waits for anybody, and no lock exists: a reader that died blocks nobody, and a writer
-    that died in the middle leaves the two older versions whole.
+    reorder loads). Nobody waits for anybody, and no lock exists: a reader that died blocks nobody, and a
+    writer that died in the middle leaves the two older versions whole.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class WeightMailbox:
         return NUM_BUFFERS * (_HEADER_WORDS * 8 + align(payload_nbytes))
 
     def for_reader(self, doorbell: int | None = None) -> WeightMailbox:
-        """The same mailbox with only the one doorbell a reader needs, to be passed to that reader's process."""
+        """The same with only the doorbell a reader needs, to be passed to that reader's process."""
         return WeightMailbox(
             self._block, self.nbytes, {} if doorbell is None else {doorbell: self._doorbells[doorbell]}
         )
@@ -171,8 +171,9 @@ class WeightReader:
         if self._doorbell is not None:
             self._doorbell.take()  # before looking, so that no publication is missed
         for _ in range(MAX_READ_TRIES):
-            index = int(self._headers[:, _VERSION].argmax())
-            version = int(self._headers[index, _VERSION])
+            versions = self._headers[:, _VERSION].copy()
+            index = int(versions.argmax())
+            version = int(versions[index])
             if version <= self.version:
                 return None
             if self._copy(index, version):

@@ -6,6 +6,7 @@ that holds it, however that process ends.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
@@ -97,14 +98,13 @@ class SharedBlock:
             raise _shortage(self, error) from error
 
     def close(self) -> None:
-        """Give up this process's hold; arrays still alive keep their pages mapped until they are collected."""
+        """Give up this process's hold; arrays that are alive keep their pages mapped until collected."""
         self._descriptor.close()
         mapping, self._map = self._map, None
         if mapping is not None:
-            try:
+            # BufferError: arrays exist; the mapping goes with the last of them.
+            with contextlib.suppress(BufferError):
                 mapping.close()
-            except BufferError:
-                pass  # views exist; the mapping goes with the last of them
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_descriptor": self._descriptor, "_map": None, "nbytes": self.nbytes, "label": self.label}

@@ -1,7 +1,7 @@
 """Message pipes: one writer, one reader, whole messages or none.
 
-A message is a pickle behind its length. The writer never waits longer than it said, whatever the reader does: a
-full pipe drops the message, a dead reader closes the pipe. A message that was begun is finished before the
+A message is a pickle behind its length. The writer never waits longer than it said, whatever the reader does:
+a full pipe drops the message, a dead reader closes the pipe. A message that was begun is finished before the
 next one, so the reader never sees a torn one; what a killed writer left unfinished is thrown away.
 """
 
@@ -62,8 +62,8 @@ class PipeWriter:
         """Send ``message``, waiting at most ``timeout_s`` for room.
 
         Returns:
-            Whether it was taken: written, or begun (the rest follows with the next `send` or `flush`). ``False``:
-            dropped, because the pipe was full or the reader is gone.
+            Whether it was taken: written, or begun (the rest follows with the next `send` or `flush`).
+            ``False``: dropped, because the pipe was full or the reader is gone.
 
         Raises:
             ValueError: the message is too large.

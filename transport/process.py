@@ -42,24 +42,24 @@ def process_exists(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def sweep_torch_shm(pids: Iterable[int] | None = None, directory: Path = Path("/dev/shm")) -> list[Path]:
+def sweep_torch_shm(pids: Iterable[int], directory: Path = Path("/dev/shm")) -> list[Path]:
     """Remove the counter files that torch's CUDA IPC keeps per process and a killed process leaves behind.
 
     Args:
-        pids: reaped workers; ``None`` means every dead process.
+        pids: workers of ours that were reaped, or that a record of an earlier run names.
         directory: where torch keeps them.
 
     Returns:
-        The files removed: of dead processes, and of this user only.
+        The files removed: those of processes that are dead, and of this user.
     """
-    wanted = None if pids is None else frozenset(pids)
+    wanted = frozenset(pids)
     removed: list[Path] = []
     for path in sorted(directory.glob("torch_*")):
         match = _TORCH_FILE.match(path.name)
         if match is None:
             continue
         pid = int(match.group(1))
-        if (wanted is not None and pid not in wanted) or process_exists(pid):
+        if pid not in wanted or process_exists(pid):
             continue
         try:
             if path.stat().st_uid != os.getuid():

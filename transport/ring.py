@@ -2,10 +2,10 @@
 
 What orders it
     Two 64-bit counters in shared memory are the truth, each with one writer: ``committed`` (producer) and
-    ``released`` (consumer), both absolute generations. Slot g lies at ``g % capacity``. Two semaphore eventfds
-    carry tokens that only wake and order: ``free`` (consumer posts, producer takes) and ``filled`` (producer
-    posts, consumer takes). A counter is stored before its token is posted, and a slot is touched only after
-    its token was taken.
+    ``released`` (consumer), both absolute generations. Slot g lies at ``g % capacity``. Two semaphore
+    eventfds carry tokens that only wake and order: ``free`` (consumer posts, producer takes) and ``filled``
+    (producer posts, consumer takes). A counter is stored before its token is posted, and a slot is touched
+    only after its token was taken.
 
 What a SIGKILL of the producer can leave, by where it strikes
     reserve, after a free token was taken
@@ -35,6 +35,9 @@ from transport.slot import DeviceSlot, SlotView
 from transport.storage import HostStorage, ReadEvent, SlotMessage, SlotStorage
 from transport.wakeup import Deadline, EventFd, Signal, wait_any
 
+ConsumedSlot = SlotView | DeviceSlot
+"""What a consumer gets: arrays on host memory, or tensors on device memory, under the same names."""
+
 MIN_CAPACITY = 3
 """The producer holds two slots while the consumer reads a third."""
 
@@ -52,8 +55,8 @@ class Recovery:
     last_generation: int | None
     """The newest row of the dead incarnation (or of one before it); ``None`` if none was ever committed."""
     in_ring: bool
-    """That row is still in the ring, and its ``cut`` flags are set there. If not, it has to be marked where the
-    consumer has put it."""
+    """That row is still in the ring, and its ``cut`` flags are set there. If not, it has to be marked where
+    the consumer has put it."""
     taken: bool
     """The consumer has that row in hand or released it: copies it made before must be marked too."""
 
@@ -295,7 +298,7 @@ class RingConsumer:
         """What each incarnation of the producer must be told before its first slot."""
         return self._storage.message()
 
-    def take(self) -> SlotView | DeviceSlot | None:
+    def take(self) -> ConsumedSlot | None:
         """The oldest slot not yet taken, or ``None``; never waits. It stays valid until it is released.
 
         Raises:
@@ -315,9 +318,7 @@ class RingConsumer:
         self._taken = generation + 1
         return slot
 
-    def wait(
-        self, stop: Signal | None = None, timeout_s: float | None = None
-    ) -> SlotView | DeviceSlot | None:
+    def wait(self, stop: Signal | None = None, timeout_s: float | None = None) -> ConsumedSlot | None:
         """Like `take`, but waits, without CPU use, while the ring is empty.
 
         Returns:

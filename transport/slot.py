@@ -136,7 +136,7 @@ class SlotView(Slot):
         return tensor
 
     def poison(self) -> None:
-        """Fill every field with a value nothing writes, so that an unwritten one is found by `check_written`."""
+        """Fill every field with a value nothing writes, so that `check_written` finds an unwritten one."""
         for array in self._arrays.values():
             if array.dtype == np.float32:
                 array.view(np.uint32).fill(_POISON_FLOAT_BITS)

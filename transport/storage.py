@@ -115,7 +115,8 @@ class HostStorage(SlotStorage):
         self._block = SharedBlock.create(capacity * layout.nbytes, f"{label} slots")
 
     def _views(self, headers: HeaderRows) -> list[SlotView]:
-        assert self._block is not None and self._layout is not None, "storage was not created by a ring"
+        assert self._block is not None, "storage was not created by a ring"
+        assert self._layout is not None
         if not self._slots:
             payloads = self._block.ndarray(np.uint8, (self._capacity, self._layout.nbytes))
             self._slots = [SlotView(self._layout, headers[i], payloads[i]) for i in range(self._capacity)]

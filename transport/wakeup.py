@@ -1,7 +1,7 @@
 """Waking and waiting: eventfds, the stop signal, and the one wait every worker uses.
 
-Waiting is `poll(2)`, so it costs no CPU, and it takes no lock: a process killed while it waits or posts leaves
-nothing behind that another could wait for.
+Waiting is `poll(2)`, so it costs no CPU, and it takes no lock: a process killed while it waits or posts
+leaves nothing behind that another could wait for.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class HasFileno(Protocol):
 class EventFd:
     """A kernel counter one process posts to and one process takes from.
 
-    As a semaphore each `take` gives one token; otherwise it gives all of them at once. The kernel's lock inside
-    both orders memory: what the poster wrote before `post` is seen by the taker after `take`, on every CPU.
+    As a semaphore each `take` gives one token; otherwise it gives all of them at once. The kernel's lock
+    inside both orders memory: what the poster wrote before `post` is seen by the taker after `take`, on every CPU.
     """
 
     __slots__ = ("_descriptor",)
@@ -40,7 +40,7 @@ class EventFd:
             os.eventfd_write(self._descriptor.fileno(), count)
 
     def take(self) -> int:
-        """Take what one read gives (1 from a semaphore, all otherwise), or 0 if there is nothing; never waits."""
+        """Take what one read gives (1 from a semaphore, else all), or 0 if there is nothing; never waits."""
         try:
             return os.eventfd_read(self._descriptor.fileno())
         except BlockingIOError:
@@ -98,7 +98,7 @@ class Signal:
 
 
 class StopSignal(Signal):
-    """The run's stop level. The parent raises it; every wait of every worker ends when it is raised."""
+    """The run's stop level. The parent raises it; every wait of every worker ends then."""
 
     __slots__ = ()
 
