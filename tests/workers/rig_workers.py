@@ -1,0 +1,367 @@
+"""A learner with real rings, replay and mailbox, driven in one process by a script instead of collectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motrix_rl.algorithms.fastsac.agent import FastSACAgent
+from motrix_rl.algorithms.fastsac.config import FastSACConfig
+from motrix_rl.checkpoint import CheckpointStore
+from motrix_rl.envs.spec import EnvSpec
+from motrix_rl.replay.buffer import ReplayBuffer
+from transport import (
+    ControlBlock,
+    EventFd,
+    Ring,
+    RingProducer,
+    SlotLayout,
+    SlotView,
+    StartupHandshake,
+    StopSignal,
+    WeightMailbox,
+    message_pipe,
+)
+from workers.assembler import CollectorEndpoint, GenerationAssembler
+from workers.collectives import SoloRank
+from workers.decision import Decision, UpdateSchedule, warmup_generations
+from workers.learner_state import CheckpointWriter
+from workers.learning_loop import Learner
+from workers.publisher import Publisher
+from workers.reporting import LearnerReport
+from workers.statistics import EpisodeStatistics
+from workers.wiring import collector_name, learner_name
+
+SPEC = EnvSpec(obs_dim=3, action_dim=2, action_low=(-1.0, -2.0), action_high=(1.0, 2.0))
+FIELDS = ("obs", "action", "reward", "terminated", "truncated", "cut", "final_index", "final_obs")
+
+
+def small_agent(**changed: Any) -> FastSACConfig:
+    """Settings of an agent whose update takes a few milliseconds."""
+    sizes: dict[str, Any] = {
+        "batch_size": 8,
+        "actor_hidden_dim": 8,
+        "critic_hidden_dim": 8,
+        "num_atoms": 5,
+        "learning_starts": 12,
+        "buffer_size": 4000,
+        "num_updates": 2,
+    }
+    return FastSACConfig(**{**sizes, **changed})
+
+
+@dataclass
+class Row:
+    """One step of one shard, as a collector wrote it."""
+
+    obs: NDArray[np.float32]
+    action: NDArray[np.float32]
+    reward: NDArray[np.float32]
+    terminated: NDArray[np.uint8]
+    truncated: NDArray[np.uint8]
+    cut: NDArray[np.uint8]
+    final_index: NDArray[np.int32]
+    final_obs: NDArray[np.float32]
+    num_final: int = 0
+    critic_obs: None = None
+    final_critic_obs: None = None
+
+    @property
+    def num_envs(self) -> int:
+        return len(self.reward)
+
+
+def random_row(rng: np.random.Generator, envs: int, ends: float = 0.15) -> Row:
+    """A step with all sorts of ends, final observations of every row that ended, and now and then a cut row."""
+    terminated = rng.random(envs) < ends
+    truncated = (rng.random(envs) < ends) & ~terminated
+    cut = (rng.random(envs) < 0.03) & ~terminated & ~truncated
+    index = np.flatnonzero(terminated | truncated)
+    final_index = np.full(envs, -1, np.int32)
+    final_index[: len(index)] = index
+    draw = rng.standard_normal
+    return Row(
+        obs=draw((envs, SPEC.obs_dim)).astype(np.float32),
+        action=draw((envs, SPEC.action_dim)).astype(np.float32),
+        reward=np.where(cut, 0, draw(envs)).astype(np.float32),
+        terminated=terminated.astype(np.uint8),
+        truncated=truncated.astype(np.uint8),
+        cut=cut.astype(np.uint8),
+        final_index=final_index,
+        final_obs=draw((envs, SPEC.obs_dim)).astype(np.float32),
+        num_final=len(index),
+    )
+
+
+class ScriptedCollector:
+    """The writing end of one ring, and everything it has ever committed."""
+
+    def __init__(self, index: int, ring: Ring, envs: int, rng: np.random.Generator, mailbox: WeightMailbox) -> None:
+        self.index, self.ring, self.envs, self.rng = index, ring, envs, rng
+        self.rows: list[Row] = []
+        self.incarnation = 0
+        self.alive = True
+        self._mailbox = mailbox
+        self._begin()
+
+    def _begin(self) -> None:
+        self.producer: RingProducer = self.ring.producer(self.incarnation)
+        self.weights = self._mailbox.reader()
+        self._held: SlotView | None = None
+
+    def step(self, poll: bool = True) -> bool:
+        """Commits one slot as a collector does, holding the next; False when the ring has no room for that."""
+        if self._held is None:
+            self._held = self.producer.reserve(timeout_s=0)
+            if self._held is None:
+                return False
+        following = self.producer.reserve(timeout_s=0)
+        if following is None:
+            return False
+        if poll:
+            self.weights.poll()
+        row = random_row(self.rng, self.envs)
+        write(self._held, row)
+        self._held.policy_version = self.weights.version
+        self.producer.commit()
+        self._held = following
+        self.rows.append(row)
+        return True
+
+    def die(self, torn: bool) -> None:
+        """As SIGKILL leaves it: with a slot half written, if ``torn``."""
+        if torn and self._held is not None:
+            self._held.obs.fill(7e7)
+            self._held.reward.fill(np.nan)
+        self.alive = False
+
+    def start_again(self) -> None:
+        """The next incarnation, once the learner has put the ring in order."""
+        self.incarnation += 1
+        self.alive = True
+        self._begin()
+
+    def expected_cut(self) -> None:
+        """Cuts the newest row, in the record of what replay should hold: a row that ended stays as it is."""
+        if self.rows:
+            row = self.rows[-1]
+            row.cut[(row.terminated == 0) & (row.truncated == 0)] = 1
+
+
+def write(slot: SlotView, row: Row) -> None:
+    """Fills a slot."""
+    for name in FIELDS:
+        getattr(slot, name)[:] = getattr(row, name)
+    slot.num_final = row.num_final
+
+
+class CountingAgent:
+    """Stands in for the agent where only the number of updates matters."""
+
+    policy_size = 4
+
+    def __init__(self) -> None:
+        self.updates_done = 0
+        self.calls: list[int] = []
+
+    def update(self, replay: ReplayBuffer, count: int, on_update: Callable[[int], None]) -> None:
+        assert replay.ready, "an update from a replay that holds no window"
+        self.calls.append(count)
+        for _ in range(count):
+            self.updates_done += 1
+            on_update(self.updates_done)
+
+    def policy_vector(self, out: NDArray[np.float32]) -> None:
+        out[:] = self.updates_done
+
+    def observe(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def mark_last_cut(self, lo: int, hi: int) -> None:
+        pass
+
+    def sync_statistics(self) -> None:
+        pass
+
+    def metrics(self) -> dict[str, float]:
+        return {}
+
+
+class RecordedRank(SoloRank):
+    """The only rank; it keeps the decisions that went through it, and looks at each one first."""
+
+    def __init__(self, on_decision: Callable[[Decision], None]) -> None:
+        self.taken: list[Decision] = []
+        self._on_decision = on_decision
+
+    def share(self, decision: Decision | None) -> Decision:
+        shared = super().share(decision)
+        self._on_decision(shared)
+        self.taken.append(shared)
+        return shared
+
+
+class DrivenLearner(Learner):
+    """Where the loop would wait for data, and after each update, the script has its turn."""
+
+    script: Callable[[bool], None] = staticmethod(lambda waiting: None)
+
+    def _wait_for_data(self) -> None:
+        self.script(True)
+        self._hear_notices()
+        self.assembler.drain()
+
+    def _after_update(self, updates_done: int) -> None:
+        super()._after_update(updates_done)
+        self.script(False)
+
+
+@dataclass
+class Rig:
+    """A learner and what it is wired to.
+
+    Attributes:
+        lags: policy lag, in updates, of every slot admitted.
+    """
+
+    learner: DrivenLearner
+    collectors: list[ScriptedCollector]
+    stop: StopSignal
+    notices: Any
+    messages: Any
+    ranks: RecordedRank
+    mailbox: WeightMailbox
+    evaluate: EventFd
+    lags: list[int] = field(default_factory=list)
+
+    def lose(self, collector: ScriptedCollector, torn: bool) -> None:
+        """Kills a collector and tells the learner, as the supervisor does when it has reaped it."""
+        collector.die(torn)
+        collector.expected_cut()
+        self.notices.send(
+            {"kind": "collector_lost", "collector": collector.index, "incarnation": collector.incarnation}
+        )
+
+    def hear(self) -> list[dict[str, Any]]:
+        """What the learner has told the supervisor; a recovered collector is started again."""
+        messages = self.messages.drain()
+        for message in messages:
+            if message["kind"] == "recovered":
+                collector = self.collectors[message["collector"]]
+                collector.start_again()
+                assert collector.producer.next_generation == message["generation"]
+        return messages
+
+
+def make_rig(
+    directory: Path,
+    *,
+    collectors: int = 1,
+    envs: int = 4,
+    total: int = 60,
+    settings: FastSACConfig | None = None,
+    agent: Any = None,
+    replay_rows: int = 50,
+    ring_capacity: int = 4,
+    max_ingest: int = 8,
+    save_interval: int = 0,
+    eval_interval: int = 0,
+    publish_interval: int = 4,
+    schedule: UpdateSchedule | None = None,
+    start: int = 0,
+    seed: int = 0,
+    on_decision: Callable[[DrivenLearner, Decision], None] | None = None,
+    report_interval: int = 10,
+) -> Rig:
+    """Wires a learner of ``collectors`` rings with ``envs`` environments each."""
+    settings = settings or small_agent()
+    rng = np.random.default_rng(seed)
+    num_envs = collectors * envs
+    names = [collector_name(i) for i in range(collectors)]
+    layout = SlotLayout.for_shard(envs, SPEC.obs_dim, SPEC.action_dim, None)
+    rings = [Ring.create(layout, ring_capacity, start_generation=start, poison=True) for _ in names]
+    if agent is None:
+        agent = FastSACAgent(settings, SPEC, device="cpu", init_seed=1, sample_seed=2)
+    mailbox = WeightMailbox.create(4 * agent.policy_size)
+    notice_reader, notice_writer = message_pipe()
+    reader, writer = message_pipe()
+    control = ControlBlock.create([learner_name(0), *names])
+    stop, evaluate = StopSignal(), EventFd()
+    warmup = warmup_generations(settings.learning_starts, num_envs, settings.n_step)
+    endpoints = [
+        CollectorEndpoint(i, ring.consumer(), i * envs, (i + 1) * envs) for i, ring in enumerate(rings)
+    ]
+    lags: list[int] = []
+
+    class LagReport(LearnerReport):
+        def saw_slot(self, learner: Learner, shard: SlotView) -> None:
+            super().saw_slot(learner, shard)
+            if shard.policy_version >= 0:
+                lags.append(learner.agent.updates_done - shard.policy_version)
+
+    ranks = RecordedRank(lambda d: on_decision(learner, d) if on_decision else None)
+    learner = DrivenLearner(
+        agent=agent,
+        replay=ReplayBuffer(
+            num_envs=num_envs,
+            capacity=replay_rows,
+            obs_dim=SPEC.obs_dim,
+            critic_obs_dim=None,
+            action_dim=SPEC.action_dim,
+            n_step=settings.n_step,
+            gamma=settings.gamma,
+            device="cpu",
+            final_pool_size=6 * num_envs,
+        ),
+        assembler=GenerationAssembler(endpoints, start),
+        schedule=schedule or UpdateSchedule(settings.num_updates, warmup),
+        ranks=ranks,
+        publisher=Publisher(agent, (mailbox,), publish_interval),
+        statistics=EpisodeStatistics(num_envs),
+        checkpoints=CheckpointWriter(
+            CheckpointStore(directory / "checkpoints", 3),
+            save_replay=True,
+            metadata={"task": "test", "num_envs": num_envs},
+        ),
+        report=LagReport(writer, interval=report_interval, num_envs=num_envs, start=start),
+        board=control.board(learner_name(0)),
+        notices=notice_reader,
+        handshake=StartupHandshake.create([learner_name(0), *names], names),
+        evaluate=evaluate,
+        stop=stop,
+        total=total,
+        max_ingest=max_ingest,
+        save_interval=save_interval,
+        eval_interval=eval_interval,
+    )
+    for endpoint in endpoints:
+        learner.deliver_slots(endpoint)
+    scripted = [ScriptedCollector(i, ring, envs, rng, mailbox) for i, ring in enumerate(rings)]
+    return Rig(learner, scripted, stop, notice_writer, reader, ranks, mailbox, evaluate, lags)
+
+
+def bursts(rig: Rig, rng: np.random.Generator, total: int) -> Callable[[bool], None]:
+    """A script in which every collector writes now and then, as much as it likes, up to the run's end.
+
+    While the learner waits, at least one of those it waits for writes, so that the run goes on.
+    """
+
+    def script(waiting: bool) -> None:
+        rig.hear()
+        if not waiting and rng.random() < 0.7:
+            return
+        for collector in rig.collectors:
+            behind = collector.alive and collector.ring.committed == rig.learner.assembler.complete
+            count = int(rng.integers(0, 5))
+            if waiting and behind:
+                count = max(1, count)
+            for _ in range(count):
+                if collector.alive and collector.ring.committed < total and not collector.step():
+                    break
+
+    return script
