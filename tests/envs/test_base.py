@@ -1,4 +1,4 @@
-"""Ends, final observations and void transitions, as the base class decides them, on a scripted environment."""
+"""Ends, final observations and void transitions, as the base class decides them, on a script."""
 
 from __future__ import annotations
 
