@@ -176,6 +176,18 @@ class DeviceSlot(Slot):
 
     __slots__ = ("_fields",)
 
+    if TYPE_CHECKING:
+        obs: torch.Tensor
+        critic_obs: torch.Tensor | None
+        action: torch.Tensor
+        reward: torch.Tensor
+        terminated: torch.Tensor
+        truncated: torch.Tensor
+        cut: torch.Tensor
+        final_index: torch.Tensor
+        final_obs: torch.Tensor
+        final_critic_obs: torch.Tensor | None
+
     def __init__(
         self, layout: SlotLayout, header: NDArray[np.int64], fields: dict[str, torch.Tensor]
     ) -> None:

@@ -187,7 +187,7 @@ class Fleet:
 
 
 def send_signal(worker: Worker, signum: int) -> None:
-    """Sends a signal to a worker that may be gone already (it is reaped by us only, so the pid is its own)."""
+    """Sends a signal to a worker that may be gone already; only we reap it, so the pid is its own."""
     pid = worker.process.pid
     if pid is not None:
         try:

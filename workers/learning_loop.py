@@ -33,6 +33,12 @@ from workers.wiring import collector_name
 
 log = logging.getLogger(__name__)
 
+#: What a step brought, beside its observation.
+OUTCOME = ("reward", "terminated", "truncated", "cut")
+
+#: What a step brought, beside its observation.
+OUTCOME = ("reward", "terminated", "truncated", "cut")
+
 
 class Learner:
     """One rank: its replay shard, its replica of the agent, and the loop that all ranks run in step.
@@ -142,7 +148,11 @@ class Learner:
     def _recover(self, endpoint: CollectorEndpoint) -> int:
         """Rebuilds a dead producer's ring and cuts its last row, wherever that row is by now."""
         found = endpoint.consumer.recover()
-        if found.last_generation is not None and not found.in_ring:
+        if found.in_ring and (endpoint.drain() or endpoint.seated):
+            last = endpoint.seated[-1]
+            # A row that ended is complete without what follows, here as in the replay.
+            last.cut[(last.terminated | last.truncated) != 0] = 0
+        elif found.last_generation is not None:
             self.replay.mark_last_cut(endpoint.env_lo, endpoint.env_hi)
             self.agent.mark_last_cut(endpoint.env_lo, endpoint.env_hi)
             self.statistics.abort(range(endpoint.env_lo, endpoint.env_hi))
@@ -186,14 +196,14 @@ class Learner:
         shards = self.assembler.pop()
         self.replay.append(self.admitted, shards)
         for endpoint, shard in zip(self.assembler.endpoints, shards, strict=True):
-            ended = shard.terminated | shard.truncated
-            self.statistics.add(endpoint.env_lo, on_host(shard.reward), on_host(ended), on_host(shard.cut))
+            reward, terminated, truncated, cut = (on_host(getattr(shard, name)) for name in OUTCOME)
+            self.statistics.add(endpoint.env_lo, reward, terminated | truncated, cut)
             self.report.saw_slot(self, shard)
             self.board.add(Counter.ENV_STEPS, shard.num_envs)
         self.agent.observe(
             row_of(shards, "obs"),
             row_of(shards, "critic_obs"),
-            **{name: row_of(shards, name) for name in ("reward", "terminated", "truncated", "cut")},
+            **{name: row_of(shards, name) for name in OUTCOME},
         )
         self.admitted += 1
 

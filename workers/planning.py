@@ -26,6 +26,20 @@ if TYPE_CHECKING:
 FLOAT = 4
 #: Copies of a rank's parameters: networks, target, gradients, two moments, and the work of one update.
 LEARNER_COPIES = 8
+#: Options that the resolver knows by the same names.
+PLACEMENT_OPTIONS = (
+    "num_learners",
+    "num_collectors",
+    "learner_devices",
+    "cpus_per_collector",
+    "collector_cpu_cores",
+    "learner_cpu_cores",
+    "collector_inference_device",
+    "transition_ipc",
+    "weight_ipc",
+    "weight_ipc_min_bytes",
+    "ring_capacity",
+)
 
 
 @dataclass(frozen=True)
@@ -74,25 +88,16 @@ def require_room(plan: TrainingPlan) -> None:
 def trainer_request(config: RootConfig, spec: EnvSpec | None) -> TrainerRequest:
     """The resolver's request; bytes are 0 while the task's sizes are unknown."""
     options = config.algo.trainer.async_options
-    request = TrainerRequest(
-        num_envs=config.num_envs,
-        batch_size=config.algo.agent.batch_size,
-        num_learners=options.num_learners,
-        num_collectors=options.num_collectors,
-        learner_devices=tuple(options.learner_devices)
-        if isinstance(options.learner_devices, list)
-        else options.learner_devices,
-        cpus_per_collector=options.cpus_per_collector,
-        collector_cpu_cores=options.collector_cpu_cores,
-        learner_cpu_cores=options.learner_cpu_cores,
-        collector_inference_device=options.collector_inference_device,
-        transition_ipc=options.transition_ipc,
-        weight_ipc=options.weight_ipc,
-        weight_ipc_min_bytes=options.weight_ipc_min_bytes,
-        ring_capacity=options.ring_capacity,
-        evaluator=config.eval.interval > 0,
+    placement = {name: getattr(options, name) for name in PLACEMENT_OPTIONS}
+    return TrainerRequest.model_validate(
+        {
+            **placement,
+            "num_envs": config.num_envs,
+            "batch_size": config.algo.agent.batch_size,
+            "evaluator": config.eval.interval > 0,
+            **({} if spec is None else byte_sizes(config, spec)),
+        }
     )
-    return request if spec is None else request.model_copy(update=byte_sizes(config, spec))
 
 
 def byte_sizes(config: RootConfig, spec: EnvSpec) -> dict[str, int]:

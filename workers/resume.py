@@ -48,7 +48,7 @@ def prepare_run(config: RootConfig, plan: TrainingPlan) -> RunStart:
     """Makes or reopens the run directory and finds the checkpoint to go on from.
 
     Raises:
-        UsageError: nothing to resume, the run is still going on or done already, or the directory is unusable.
+        UsageError: nothing to resume, the run is still going on or done or the directory is unusable.
     """
     skipped: list[str] = []
     directory, checkpoint = _find_resume(config, skipped.append)
