@@ -17,7 +17,6 @@ from motrix_rl.envs.spec import EnvSpec
 from motrix_rl.replay.buffer import ReplayBuffer
 from transport import (
     ControlBlock,
-    EventFd,
     Ring,
     RingProducer,
     SlotLayout,
@@ -206,6 +205,28 @@ class RecordedRank(SoloRank):
         return shared
 
 
+class NotedSaves:
+    """Stands in for the writer of checkpoints where only when it is asked matters."""
+
+    def __init__(self) -> None:
+        self.saved: list[int] = []
+
+    def save(self, learner: Learner) -> None:
+        self.saved.append(learner.admitted)
+
+
+class NotedRequests:
+    """Stands in for the evaluator's bell."""
+
+    def __init__(self) -> None:
+        self.at: list[int] = []
+        self.learner: Learner | None = None
+
+    def post(self) -> None:
+        assert self.learner is not None
+        self.at.append(self.learner.admitted)
+
+
 class DrivenLearner(Learner):
     """Where the loop would wait for data, and after each update, the script has its turn."""
 
@@ -236,7 +257,8 @@ class Rig:
     messages: Any
     ranks: RecordedRank
     mailbox: WeightMailbox
-    evaluate: EventFd
+    requests: NotedRequests
+    saves: NotedSaves
     lags: list[int] = field(default_factory=list)
 
     def lose(self, collector: ScriptedCollector, torn: bool) -> None:
@@ -285,13 +307,14 @@ def make_rig(
     names = [collector_name(i) for i in range(collectors)]
     layout = SlotLayout.for_shard(envs, SPEC.obs_dim, SPEC.action_dim, None)
     rings = [Ring.create(layout, ring_capacity, start_generation=start, poison=True) for _ in names]
-    if agent is None:
+    real = agent is None
+    if real:
         agent = FastSACAgent(settings, SPEC, device="cpu", init_seed=1, sample_seed=2)
     mailbox = WeightMailbox.create(4 * agent.policy_size)
     notice_reader, notice_writer = message_pipe()
     reader, writer = message_pipe()
     control = ControlBlock.create([learner_name(0), *names])
-    stop, evaluate = StopSignal(), EventFd()
+    stop, requests, saves = StopSignal(), NotedRequests(), NotedSaves()
     warmup = warmup_generations(settings.learning_starts, num_envs, settings.n_step)
     endpoints = [
         CollectorEndpoint(i, ring.consumer(), i * envs, (i + 1) * envs) for i, ring in enumerate(rings)
@@ -323,26 +346,32 @@ def make_rig(
         ranks=ranks,
         publisher=Publisher(agent, (mailbox,), publish_interval),
         statistics=EpisodeStatistics(num_envs),
-        checkpoints=CheckpointWriter(
-            CheckpointStore(directory / "checkpoints", 3),
-            save_replay=True,
-            metadata={"task": "test", "num_envs": num_envs},
-        ),
+        checkpoints=writer_of(directory, num_envs) if real else saves,
         report=LagReport(writer, interval=report_interval, num_envs=num_envs, start=start),
         board=control.board(learner_name(0)),
         notices=notice_reader,
         handshake=StartupHandshake.create([learner_name(0), *names], names),
-        evaluate=evaluate,
+        evaluate=requests,
         stop=stop,
         total=total,
         max_ingest=max_ingest,
         save_interval=save_interval,
         eval_interval=eval_interval,
     )
+    requests.learner = learner
     for endpoint in endpoints:
         learner.deliver_slots(endpoint)
     scripted = [ScriptedCollector(i, ring, envs, rng, mailbox) for i, ring in enumerate(rings)]
-    return Rig(learner, scripted, stop, notice_writer, reader, ranks, mailbox, evaluate, lags)
+    return Rig(learner, scripted, stop, notice_writer, reader, ranks, mailbox, requests, saves, lags)
+
+
+def writer_of(directory: Path, num_envs: int) -> CheckpointWriter:
+    """Real checkpoints, replay included."""
+    return CheckpointWriter(
+        CheckpointStore(directory / "checkpoints", 3),
+        save_replay=True,
+        metadata={"task": "test", "num_envs": num_envs},
+    )
 
 
 def bursts(rig: Rig, rng: np.random.Generator, total: int) -> Callable[[bool], None]:
