@@ -16,7 +16,6 @@ from typing import Any, Protocol, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import ProcessGroup, TCPStore
 
 from transport import Phase, WorkerBoard
 from workers.decision import Decision, Operation
@@ -115,7 +114,7 @@ class RankGroup:
         self._sequence = 0
         if address.loopback:
             os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-        store = TCPStore(
+        store = dist.TCPStore(  # pyright: ignore[reportPrivateImportUsage] - documented, but not listed
             address.host,
             address.port,
             world_size,
@@ -127,15 +126,11 @@ class RankGroup:
         dist.init_process_group(
             "gloo", store=store, rank=rank, world_size=world_size, timeout=COLLECTIVE_TIMEOUT
         )
-        self._gradients: ProcessGroup = dist.new_group(backend="gloo", timeout=COLLECTIVE_TIMEOUT)
-        if device.type == "cuda" and exclusive:
-            self._gradients = dist.new_group(backend="nccl", timeout=COLLECTIVE_TIMEOUT)
-        log.info(
-            "rank %d of %d has joined (gradients over %s)",
-            rank,
-            world_size,
-            dist.get_backend(self._gradients),
-        )
+        backend = "nccl" if device.type == "cuda" and exclusive else "gloo"
+        gradients = dist.new_group(backend=backend, timeout=COLLECTIVE_TIMEOUT)
+        assert isinstance(gradients, dist.ProcessGroup)
+        self._gradients = gradients
+        log.info("rank %d of %d has joined, gradients go over %s", rank, world_size, backend)
 
     # Learner ------------------------------------------------------------------------------------------------
 
