@@ -1,12 +1,11 @@
 """Ring of transitions `[time, env, dim]` with one copy of every observation.
 
-Data: row `t` of column `e` holds obs, action, reward and flags of one step. Its successor observation is not
-    stored
-again: `_successor[t, e]` is the index, in the same observation storage, of the next row's obs, or of an
-    entry of the final-observation pool behind the ring. Writer and reader are one process on one stream.
+Row `t` of column `e` holds obs, action, reward and flags of one step. Its successor observation is not stored
+again: `_successor[t, e]` is the index, in the same observation storage, of the next row's obs, or of an entry
+of the final-observation pool behind the ring. Writer and reader are one process on one stream.
 
 A row is `cut` when its outcome is unknown (a restart, a resume, a non-finite value, or its final observation
-was evicted from the pool).
+was evicted from the pool). It is its own successor.
 """
 
 from __future__ import annotations
@@ -151,6 +150,9 @@ class ReplayBuffer:
         write(self._reward[lo:hi], shard.reward, "reward", lo)
         if self._critic_obs is not None:
             write(self._critic_obs[lo:hi], shard.critic_obs, "critic_obs", lo)
+        if cut.any():
+            broken = as_tensor(lo + np.flatnonzero(cut), self.device)
+            self._successor[broken] = broken
         count = int(np.count_nonzero(truncated))
         if count:
             self._write_finals(lo, shard, truncated, count)
@@ -167,7 +169,7 @@ class ReplayBuffer:
         if evicted.size:
             live = as_tensor(evicted % self._rows, self.device)
             self._flags[live] = CUT
-            self._successor[live] = (live + self.num_envs) % self._rows
+            self._successor[live] = live
             self.cut_by_overflow += int(evicted.size)
         if not kept.size:
             return
@@ -186,8 +188,12 @@ class ReplayBuffer:
         if not self._size:
             return
         base = (self._next_row - 1) % self.capacity * self.num_envs
-        flags = self._flags[base + env_lo : base + env_hi]
-        flags.copy_(torch.where(flags == 0, torch.full_like(flags, CUT), flags))
+        columns = slice(base + env_lo, base + env_hi)
+        rows = torch.arange(columns.start, columns.stop, device=self.device)
+        flags, successor = self._flags[columns], self._successor[columns]
+        goes_on = flags == 0
+        flags.masked_fill_(goes_on, CUT)
+        successor.copy_(torch.where(goes_on, rows, successor))
 
     def _warn_overflow(self) -> None:
         if self._warned or self.cut_by_overflow <= OVERFLOW_WARN_SHARE * self.appended:

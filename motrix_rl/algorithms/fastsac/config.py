@@ -59,8 +59,8 @@ class FastSACConfig(BaseModel):
     # Targets
     critic_target: Literal["own", "min", "mean"] = Field(
         "own",
-        description="Distribution a critic regresses on: its own target's, that of the target with the lowest "
-        "mean (decided per sample), or the average of all.",
+        description="Distribution a critic regresses on: its own target's, that of the target with the "
+        "lowest mean (decided per sample), or the average of all.",
     )
     actor_q: Literal["mean", "min"] = Field(
         "mean", description="How the actor's loss combines the critics' values: their mean or their minimum."
@@ -96,8 +96,8 @@ class FastSACConfig(BaseModel):
     target_entropy_std: float | None = Field(
         0.15,
         gt=0.0,
-        description="Target entropy as that of a normal with this standard deviation in the unit box, whatever "
-        "the scale of the actions; null uses target_entropy_ratio.",
+        description="Target entropy as that of a normal with this standard deviation in the unit box, "
+        "whatever the scale of the actions; null uses target_entropy_ratio.",
     )
 
     # Scaling
@@ -106,8 +106,8 @@ class FastSACConfig(BaseModel):
     )
     reward_scaling: bool = Field(
         True,
-        description="Divide rewards by the running return's deviation (and keep its maximum within the support), "
-        "so that one [v_min, v_max] serves every task.",
+        description="Divide rewards by the running return's deviation (and keep its maximum within the "
+        "support), so that one [v_min, v_max] serves every task.",
     )
 
     # Speed

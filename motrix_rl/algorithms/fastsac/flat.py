@@ -108,7 +108,7 @@ class FlatAdamW:
         """One step; where `found_inf` (`[]` float32) is 1, everything but `skipped` stays untouched."""
         self.steps.add_(1.0).sub_(found_inf)
         for group, (param, grad, exp_avg, exp_avg_sq) in self._groups:
-            torch._fused_adamw_(  # pyright: ignore[reportPrivateUsage]
+            torch._fused_adamw_(  # pyright: ignore[reportPrivateImportUsage]
                 param,
                 grad,
                 exp_avg,
