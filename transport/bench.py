@@ -31,16 +31,16 @@ def ring_throughput(slot_bytes: int, seconds: float) -> dict[str, float]:
     """Measure a ring in host memory.
 
     The producer process writes each slot in place, this process copies each slot out once; the plain copy
-    moves the same arrays within this process, just before and just after. Then the producer slows down, and the
-    time from a commit to the slot being in hand is measured.
+    moves the same arrays within this process, just before and just after. Then the producer slows down, and
+    the time from a commit to the slot being in hand is measured.
 
     Args:
         slot_bytes: bytes written and copied per slot, about (a whole number of environments).
         seconds: time for each of the three parts.
 
     Returns:
-        ``slot_bytes`` as moved, ``slots``, ``ring_gb_s``, ``copy_gb_s`` (1e9 bytes a second), ``ratio`` of the
-        two, ``latency_p50_us``, ``latency_p99_us``, ``latency_max_us``.
+        ``slot_bytes`` as moved, ``slots``, ``ring_gb_s``, ``copy_gb_s`` (1e9 bytes a second), ``ratio`` of
+        the two, ``latency_p50_us``, ``latency_p99_us``, ``latency_max_us``.
 
     Raises:
         TransportError: the producer process failed.
@@ -131,10 +131,9 @@ def _measure(
 
 def _plain_copies(target: Arrays, sources: list[Arrays], seconds: float) -> float:
     """Copies a second, out of as many buffers as the ring has."""
-    copies, begin = 0, time.perf_counter()
-    for source in itertools.cycle(sources):
+    begin = time.perf_counter()
+    for copies, source in enumerate(itertools.cycle(sources), start=1):
         _copy(target, source)
-        copies += 1
         if (spent := time.perf_counter() - begin) >= seconds:
             return copies / spent
     raise AssertionError("unreachable")

@@ -196,9 +196,12 @@ class WeightReader:
         return self.version
 
     def _copy(self, index: int, version: int) -> bool:
-        np.copyto(self._spare, self._payloads[index])
+        self._load(index)
         expected = (int(self._headers[index, _SUM]), int(self._headers[index, _XOR]))
         return int(self._headers[index, _VERSION]) == version and checksum(self._spare, version) == expected
+
+    def _load(self, index: int) -> None:
+        np.copyto(self._spare, self._payloads[index])
 
 
 def checksum(words: NDArray[np.int64], version: int) -> tuple[int, int]:

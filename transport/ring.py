@@ -39,7 +39,8 @@ ConsumedSlot = SlotView | DeviceSlot
 """What a consumer gets: arrays on host memory, or tensors on device memory, under the same names."""
 
 MIN_CAPACITY = 3
-"""The producer holds two slots while the consumer reads a third."""
+"""The producer holds two slots while the consumer reads a third. A consumer that waits for a further slot may
+hold ``capacity - 2`` at most: the producer commits a slot only when it has the next."""
 
 _COMMITTED_OFFSET = 0
 _RELEASED_OFFSET = 128  # another cache line, and not the adjacent one that is prefetched with it

@@ -25,7 +25,7 @@ class EventFd:
     """A kernel counter one process posts to and one process takes from.
 
     As a semaphore each `take` gives one token; otherwise it gives all of them at once. The kernel's lock
-    inside both orders memory: what the poster wrote before `post` is seen by the taker after `take`, on every CPU.
+    inside both orders memory: what the poster wrote before `post`, the taker sees after `take`, on every CPU.
     """
 
     __slots__ = ("_descriptor",)
