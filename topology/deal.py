@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from topology.cpulist import format_kernel
 from topology.errors import RequestError
-from topology.place import Wishes
 from topology.pools import Core, Pool, cpu_slots, flatten
 
 MAX_CPU_LEARNER_CORES = 16
@@ -70,40 +69,35 @@ def learner_cores(cores: int, demand: Demand) -> int:
     return max(1, min(wanted, (cores - demand.collectors) // demand.learners))
 
 
-def deal(pool: Pool, demand: Demand, wishes: Wishes, max_learner_cores: int) -> Seats:
+def deal(pool: Pool, demand: Demand, max_learner_cores: int) -> Seats:
     """Seats everyone of a pool.
 
     Args:
         pool: the cores.
         demand: who is there.
-        wishes: the user's CPU lists.
         max_learner_cores: the number that all ranks of the machine can have, so that they are alike.
 
     Raises:
         RequestError: `cpus_per_collector` is more than there is.
     """
-    if wishes.collectors is not None or wishes.learners is not None:
-        return _deal_wishes(pool, demand, wishes)
+    if pool.collector_cores is not None:
+        return _deal_lists(pool, demand, pool.collector_cores)
     if len(pool.cpus) < demand.learners + demand.collectors:
         return _deal_too_few(pool, demand)
     return _deal_common(pool, demand, max_learner_cores)
 
 
-def _where(pool: Pool) -> str:
-    return "the unpinned CPUs" if pool.node is None else f"NUMA node {pool.node}"
-
-
 def _deal_common(pool: Pool, demand: Demand, max_learner_cores: int) -> Seats:
     units, split = cpu_slots(pool.cores, demand.learners + demand.collectors)
-    notes = [f"{_where(pool)}: fewer cores than workers, so SMT siblings are separated"] if split else []
+    notes = [f"{pool.name}: fewer cores than workers, so SMT siblings are separated"] if split else []
     size = min(max_learner_cores, learner_cores(len(units), demand))
     first = size * demand.learners
     learners = [flatten(units[i * size : (i + 1) * size]) for i in range(demand.learners)]
-    collectors, left = deal_collectors(units[first:], demand, _where(pool))
+    collectors, left = deal_collectors(units[first:], demand, pool.name)
     evaluator = flatten(left[:MAX_EVALUATOR_CORES]) if left and demand.evaluator else None
     unused = len(flatten(left)) - len(evaluator or ())
     if unused:
-        notes.append(f"{_where(pool)}: {unused} CPU(s) left to the system, so that its collectors are alike")
+        notes.append(f"{pool.name}: {unused} CPU(s) left to the system, so that its collectors are alike")
     return Seats(tuple(learners), collectors, evaluator=evaluator, notes=tuple(notes))
 
 
@@ -165,13 +159,13 @@ def _deal_too_few(pool: Pool, demand: Demand) -> Seats:
     """Fewer CPUs than workers: learners keep one each where collectors then still have one to share."""
     if demand.cpus_per_collector is not None and demand.cpus_per_collector > 1:
         raise RequestError(
-            f"cpus_per_collector={demand.cpus_per_collector}: {_where(pool)} has {len(pool.cpus)} CPU(s) for "
+            f"cpus_per_collector={demand.cpus_per_collector}: {pool.name} has {len(pool.cpus)} CPU(s) for "
             f"{demand.learners} learner(s) and {demand.collectors} collector(s); use cpus_per_collector=1",
             {"cpus_per_collector": [1]},
         )
     flat = tuple(cpu for core in pool.cores for cpu in core)
     workers = demand.learners + demand.collectors
-    head = f"{_where(pool)}: {len(flat)} CPU(s) for {workers} workers"
+    head = f"{pool.name}: {len(flat)} CPU(s) for {workers} workers"
     if len(flat) > demand.learners:
         rest = tuple(sorted(flat[demand.learners :]))
         note = (
@@ -191,39 +185,21 @@ def _deal_too_few(pool: Pool, demand: Demand) -> Seats:
     )
 
 
-def _deal_wishes(pool: Pool, demand: Demand, wishes: Wishes) -> Seats:
-    """Both kinds of worker stay within the user's lists; what only one list names is kept from the other."""
-    here = set(pool.cpus)
-    collector_cpus = here if wishes.collectors is None else here & wishes.collectors
-    learner_cpus = here if wishes.learners is None else here & wishes.learners
-    if wishes.collectors is None and collector_cpus - learner_cpus:
-        collector_cpus = collector_cpus - learner_cpus
-    if wishes.learners is None and learner_cpus - collector_cpus:
-        learner_cpus = learner_cpus - collector_cpus
-    learners, learner_sharers = _divide(_only(pool.cores, learner_cpus), demand.learners)
-    collector_cores = _only(pool.cores, collector_cpus)
-    if demand.cpus_per_collector is not None and len(collector_cpus) >= demand.collectors:
+def _deal_lists(pool: Pool, demand: Demand, collector_cores: Sequence[Core]) -> Seats:
+    """Learners and collectors each from their own cores, which a user's lists may let overlap."""
+    learners, learner_sharers = _divide(pool.cores, demand.learners)
+    each = demand.cpus_per_collector
+    collectors, collector_sharers = _divide(collector_cores, demand.collectors)
+    if each is not None and (each > 1 or collector_sharers == 1):
         units, _ = cpu_slots(collector_cores, demand.collectors)
-        collectors, _ = deal_collectors(units, replace(demand, evaluator=False), _where(pool))
+        collectors, _ = _exact_collectors(units, demand.collectors, each, pool.name)
         collector_sharers = 1
-    else:
-        collectors, collector_sharers = _divide(collector_cores, demand.collectors)
-    notes = [f"{_where(pool)}: CPU lists as asked for (collector_cpu_cores, learner_cpu_cores)"]
-    if learner_cpus & collector_cpus:
-        both = format_kernel(learner_cpus & collector_cpus)
-        notes.append(f"{_where(pool)}: learners and collectors share CPUs {both}, as these lists leave it")
-        workers = demand.learners + demand.collectors
-        learner_sharers = collector_sharers = workers
-    used = set(flatten(learners)) | set(flatten(collectors))
-    spare = [core for core in pool.cores if not used.intersection(core)]
-    fenced = wishes.collectors is not None
-    evaluator = flatten(spare[:MAX_EVALUATOR_CORES]) if spare and demand.evaluator and not fenced else None
-    return Seats(learners, collectors, learner_sharers, collector_sharers, evaluator, tuple(notes))
-
-
-def _only(cores: Sequence[Core], cpus: set[int]) -> tuple[Core, ...]:
-    kept = (tuple(cpu for cpu in core if cpu in cpus) for core in cores)
-    return tuple(core for core in kept if core)
+    both = set(pool.cpus).intersection(flatten(collector_cores))
+    if not both:
+        return Seats(learners, collectors, learner_sharers, collector_sharers)
+    together = learner_sharers + collector_sharers
+    note = f"{pool.name}: learners and collectors share CPUs {format_kernel(both)}, as the CPU lists leave it"
+    return Seats(learners, collectors, together, together, notes=(note,))
 
 
 def _divide(cores: Sequence[Core], workers: int) -> tuple[tuple[tuple[int, ...], ...], int]:

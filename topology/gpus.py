@@ -91,7 +91,7 @@ def _one_slice(count: int) -> tuple[str, ...]:
 
 def _mapping(chosen: Sequence[Visible]) -> str:
     return ", ".join(
-        f"cuda:{i} is {'a slice of ' if part else ''}GPU {gpu.index} ({gpu.pci or 'PCI address unknown'})"
+        f"cuda:{i} is {'a slice of ' if part else ''}GPU {gpu.index} ({normalise_pci(gpu.pci) or 'unknown'})"
         for i, (gpu, part) in enumerate(chosen)
     )
 

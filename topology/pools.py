@@ -10,21 +10,34 @@ from dataclasses import dataclass
 
 from topology.cpulist import format_kernel
 from topology.machine import MachineSpec
+from topology.place import Wishes
 
 Core = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Pool:
-    """The cores of one region, and the local ranks that live there; region None = unpinned."""
+    """What one region is dealt from.
+
+    Attributes:
+        node: the NUMA node; None = ranks that stay unpinned.
+        ranks: local ranks of the region.
+        cores: cores for everyone; for learners only where `collector_cores` is given.
+        collector_cores: cores for collectors, where a user's CPU list tells them apart.
+    """
 
     node: int | None
     ranks: tuple[int, ...]
     cores: tuple[Core, ...]
+    collector_cores: tuple[Core, ...] | None = None
 
     @property
     def cpus(self) -> tuple[int, ...]:
         return flatten(self.cores)
+
+    @property
+    def name(self) -> str:
+        return "unpinned CPUs" if self.node is None else f"NUMA node {self.node}"
 
 
 def flatten(cores: Iterable[Core]) -> tuple[int, ...]:
@@ -40,31 +53,69 @@ def node_cores(machine: MachineSpec, cpus: Iterable[int]) -> tuple[Core, ...]:
 
 
 def build_pools(
-    machine: MachineSpec, rank_nodes: Sequence[int | None]
+    machine: MachineSpec, rank_nodes: Sequence[int | None], wishes: Wishes
 ) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
     """Divides the usable cores among the regions that have ranks.
-
-    Unpinned ranks are dealt from the nodes where no rank is pinned, and where there is none, get their fair
-    part of every node. Their cores are ordered round the nodes, so that any chunk spans them evenly.
 
     Returns:
         The pools, by first rank, and notes.
     """
-    regions = list(dict.fromkeys(rank_nodes))
+    if wishes.given:
+        return _pools_of_wishes(machine, rank_nodes, wishes)
     per_node = {node.id: node_cores(machine, node.cpus) for node in machine.usable_nodes}
-    members = {region: tuple(r for r, node in enumerate(rank_nodes) if node == region) for region in regions}
-    unpinned: list[tuple[Core, ...]] = []
-    if None in members:
-        free = [cores for node, cores in per_node.items() if node not in members]
-        unpinned = free
-        if not free:
-            unpinned = _cut_from_every_node(per_node, len(members[None]) / len(rank_nodes))
-    pools = [
-        Pool(region, members[region], interleave(unpinned) if region is None else per_node[region])
-        for region in regions
-    ]
+    regions = _divide_regions(per_node, rank_nodes)
+    pools = [Pool(region, _members(rank_nodes, region), cores) for region, cores in regions.items()]
     cut, quota_notes = _apply_quota(machine, pools, len(rank_nodes))
     return cut, (*(_unpinned_note(machine, pool) for pool in cut if pool.node is None), *quota_notes)
+
+
+def _members(rank_nodes: Sequence[int | None], region: int | None) -> tuple[int, ...]:
+    return tuple(rank for rank, node in enumerate(rank_nodes) if node == region)
+
+
+def _pools_of_wishes(
+    machine: MachineSpec, rank_nodes: Sequence[int | None], wishes: Wishes
+) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
+    """Pools within the user's lists; what one names is kept from the other kind of worker where it can be."""
+
+    def divided(
+        own: frozenset[int] | None, other: frozenset[int] | None
+    ) -> dict[int | None, tuple[Core, ...]]:
+        per_node: dict[int, tuple[Core, ...]] = {}
+        for node in machine.usable_nodes:
+            here = set(node.cpus)
+            cpus = here & own if own is not None else here.difference(other or ()) or here
+            if cpus:
+                per_node[node.id] = node_cores(machine, cpus)
+        return _divide_regions(per_node, rank_nodes)
+
+    learners = divided(wishes.learners, wishes.collectors)
+    collectors = divided(wishes.collectors, wishes.learners)
+    pools = [
+        Pool(region, _members(rank_nodes, region), cores, collectors[region])
+        for region, cores in learners.items()
+    ]
+    notes = ["CPU lists as asked for (collector_cpu_cores, learner_cpu_cores)"]
+    if machine.cpu_budget < len(machine.allowed_cpus):
+        notes.append(f"the cgroup grants {machine.cpu_quota:g} CPUs of time, whatever these lists name")
+    return tuple(pools), tuple(notes)
+
+
+def _divide_regions(
+    per_node: dict[int, tuple[Core, ...]], rank_nodes: Sequence[int | None]
+) -> dict[int | None, tuple[Core, ...]]:
+    """The cores of each region, by first rank.
+
+    Unpinned ranks are dealt from the nodes where no rank is pinned, and where there is none, get their fair
+    part of every node. Their cores are ordered round the nodes, so that any chunk spans them evenly.
+    """
+    unpinned: list[tuple[Core, ...]] = []
+    count = sum(1 for node in rank_nodes if node is None)
+    if count:
+        unpinned = [cores for node, cores in per_node.items() if node not in rank_nodes]
+        unpinned = unpinned or _cut_from_every_node(per_node, count / len(rank_nodes))
+    regions = dict.fromkeys(rank_nodes)
+    return {region: interleave(unpinned) if region is None else per_node[region] for region in regions}
 
 
 def _unpinned_note(machine: MachineSpec, pool: Pool) -> str:

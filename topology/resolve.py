@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from topology import cpulist
-from topology.deal import MAX_EVALUATOR_CORES, Demand, Seats, deal, learner_cores
+from topology.deal import MAX_CPU_LEARNER_CORES, MAX_EVALUATOR_CORES, Demand, Seats, deal, learner_cores
 from topology.devices import resolve_inference_devices, resolve_learner_devices
 from topology.divide import Counts, resolve_counts
 from topology.errors import MachineError, RequestError
@@ -99,14 +99,14 @@ class _Layout:
         self.per_rank = counts.num_collectors // counts.num_learners
         # One evaluator a run: it reads the mailbox of rank 0, so it lives on the first machine.
         self.wants_evaluator = request.evaluator and request.world.node_rank == 0
-        self.pools, self.pool_notes = build_pools(machine, ranks.nodes)
+        self.pools, self.pool_notes = build_pools(machine, ranks.nodes, wishes)
         self.idle = self._idle_cores()
         demands = [self._demand(pool) for pool in self.pools]
         like = min(
             learner_cores(len(cpu_slots(p.cores, d.learners + d.collectors)[0]), d)
             for p, d in zip(self.pools, demands, strict=True)
         )
-        self.seats = [deal(pool, d, wishes, like) for pool, d in zip(self.pools, demands, strict=True)]
+        self.seats = [deal(pool, d, like) for pool, d in zip(self.pools, demands, strict=True)]
 
     def _idle_cores(self) -> tuple[Core, ...]:
         """Cores of a node where nobody else runs; none under a quota or a user's CPU list."""
@@ -161,7 +161,7 @@ class _Layout:
             _, seats, position = self._seat_of(rank)
             cpus.append(seats.learners[position])
             cores = len(node_cores(self.machine, cpus[-1]))
-            threads.append(max(1, cores // seats.learner_sharers))
+            threads.append(max(1, min(cores // seats.learner_sharers, self._thread_limit())))
         return tuple(
             LearnerInfo(
                 rank=first + rank,
@@ -175,6 +175,11 @@ class _Layout:
             )
             for rank in range(self.counts.num_learners)
         )
+
+    def _thread_limit(self) -> int:
+        """More threads than this help no learner; a user who names its CPUs may think otherwise."""
+        wanted = len(self.wishes.learners) if self.wishes.learners is not None else MAX_CPU_LEARNER_CORES
+        return min(wanted, self.machine.cpu_budget)
 
     def _collectors(self) -> tuple[CollectorInfo, ...]:
         counts, world = self.counts, self.request.world
@@ -212,14 +217,23 @@ class _Layout:
                 f"evaluator: on NUMA node {node}, where no other worker runs",
             )
         pool, seats, _ = self._seat_of(0)
-        if seats.evaluator:
-            own = EvaluatorInfo(pool.node, seats.evaluator, len(seats.evaluator), False)
+        spare = self._spare(pool) if self.wishes.given else seats.evaluator
+        if spare:
+            own = EvaluatorInfo(pool.node, spare, len(spare), False)
             return own, ("evaluator: on spare CPUs beside rank 0",)
         mine = seats.collectors[: self.per_rank]
         cpus = tuple(sorted({cpu for chunk in mine for cpu in chunk}))
         why = "stays within collector_cpu_cores" if self.wishes.collectors else "no CPU to spare"
         note = f"evaluator: {why}; shares CPUs {cpulist.format_kernel(cpus)} with the collectors of rank 0"
         return EvaluatorInfo(pool.node, cpus, 1, True), (note,)
+
+    def _spare(self, pool: Pool) -> tuple[int, ...]:
+        """CPUs beside rank 0 that the user's list leaves to nobody; none where it fences collectors in."""
+        if self.wishes.collectors is not None:
+            return ()
+        used = {cpu for seats in self.seats for cpus in (*seats.learners, *seats.collectors) for cpu in cpus}
+        cores = [core for core in (*pool.cores, *(pool.collector_cores or ())) if used.isdisjoint(core)]
+        return flatten(cores[:MAX_EVALUATOR_CORES])
 
     def _shared(self) -> bool:
         lists = [cpus for seats in self.seats for cpus in (*seats.learners, *seats.collectors)]
