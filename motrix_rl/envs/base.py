@@ -45,6 +45,11 @@ class WorldError(MotrixError):
     def __init__(self, world: int, message: str) -> None:
         super().__init__(f"environment {world}: {message}")
         self.world = world
+        self._message = message
+
+    def __reduce__(self) -> tuple[type[WorldError], tuple[int, str]]:
+        # Exceptions are rebuilt from `args`, the one text, when they cross a process.
+        return WorldError, (self.world, self._message)
 
 
 @dataclass

@@ -89,7 +89,7 @@ class _Worlds:
     def step_rollout(self) -> Step:
         """`mujoco.rollout` takes and returns whole states; one call a control step closes the loop.
 
-        It does not return the solver's warm start, so that its results are not those of the others to the bit.
+        It does not return the solver's warm start, so its results are not the others' to the bit.
         """
         spec = mujoco.mjtState.mjSTATE_FULLPHYSICS
         size = mujoco.mj_stateSize(self.model, spec)

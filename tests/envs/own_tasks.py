@@ -43,6 +43,18 @@ class Slider(MujocoBatchEnv):
         terminated[:] = 0
 
 
+class SliderWithCritic(Slider):
+    """The critic sees the force as well."""
+
+    def critic_obs_size(self) -> int:
+        return 3
+
+    def write_critic_obs(self, rows: Rows, critic_obs: Float32) -> None:
+        critic_obs[rows, 0] = self.qpos[rows, 0] - self.options.goal
+        critic_obs[rows, 1] = self.qvel[rows, 0]
+        critic_obs[rows, 2] = self.ctrl[rows, 0]
+
+
 class Cramped(Slider):
     """MuJoCo raises in a world whose box touches the ground: there is no room for what it computes."""
 

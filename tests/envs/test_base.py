@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 from collections.abc import Callable
 
 import numpy as np
@@ -147,6 +148,12 @@ def test_a_first_observation_that_is_not_finite_is_an_error() -> None:
     env.first_obs = np.nan
     with pytest.raises(WorldError, match="environment 10"):
         run(env)
+
+
+@pytest.mark.covers("S7")
+def test_the_error_of_a_world_crosses_a_process() -> None:
+    error = pickle.loads(pickle.dumps(WorldError(3, "stuck")))
+    assert (error.world, str(error)) == (3, "environment 3: stuck")
 
 
 def test_gymnasiums_interface() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 
-from tests.envs._reference import GYMNASIUM_IDS, compare
+from motrix_rl.envs.mujoco.models import gymnasium_assets
+from motrix_rl.tasks.registry import env_spec, task_options_model
+from tests.envs._reference import GYMNASIUM_IDS, compare, make_theirs
 
 # Every option that changes the task, away from its default.
 CHANGED: dict[str, dict[str, Any]] = {
@@ -103,6 +108,32 @@ LEFT_OUT: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", sorted(LEFT_OUT))
 def test_equals_gymnasium_with_parts_left_out(case: str) -> None:
     compare(case.split()[0], LEFT_OUT[case], num_envs=3, steps=60, seed=3, spread=False)
+
+
+@pytest.mark.covers("E1")
+@pytest.mark.parametrize("task", sorted(GYMNASIUM_IDS))
+def test_options_are_those_of_gymnasiums_constructor(task: str) -> None:
+    theirs = inspect.signature(type(make_theirs(task).unwrapped).__init__).parameters
+    ours = task_options_model(task, "mujoco").model_fields
+    drawing = {"self", "default_camera_config", "kwargs"}
+    assert set(ours) - {"max_episode_steps"} == set(theirs) - drawing
+    assert {name: ours[name].default for name in theirs if name in ours} == {
+        name: parameter.default for name, parameter in theirs.items() if name in ours
+    }
+    limit = gymnasium.spec(GYMNASIUM_IDS[task]).max_episode_steps
+    assert ours["max_episode_steps"].default == limit
+
+
+@pytest.mark.covers("E1")
+def test_equals_gymnasium_with_a_model_of_ones_own(tmp_path: Path) -> None:
+    model = tmp_path / "heavy.xml"
+    text = (gymnasium_assets() / "hopper.xml").read_text()
+    model.write_text(
+        text.replace('timestep="0.002"', 'timestep="0.004"').replace('gear="200.0"', 'gear="90"')
+    )
+    options = {"xml_file": str(model), "max_episode_steps": 40}
+    assert env_spec("hopper", "mujoco", options).control_dt == pytest.approx(0.016)
+    compare("hopper", options, num_envs=2, steps=60, seed=5, spread=False)
 
 
 @pytest.mark.covers("E1")

@@ -132,6 +132,28 @@ def test_a_task_of_ones_own_in_one_file() -> None:
     assert (out.obs[:, 0] > -2 + 0.1).all()
 
 
+def test_a_task_of_ones_own_with_an_observation_for_the_critic() -> None:
+    task, options = f"{OWN}:SliderWithCritic", {"max_episode_steps": 4}
+    env = make_env(task, "mujoco", 2, seed=0, options=options)
+    assert env.env_spec.critic_obs_dim == 3
+    out = StepBuffers.allocate(env.env_spec, 2)
+    assert out.critic_obs is not None
+    assert out.final_critic_obs is not None
+    env.reset_into(None, out.obs, out.critic_obs)
+    for step in range(1, 5):
+        assert env.step_into(np.full((2, 1), 1.5, np.float32), out) == (2 if step == 4 else 0)
+        np.testing.assert_array_equal(out.critic_obs[:, :2], out.obs)
+        assert (out.critic_obs[:, 2] == (0 if step == 4 else 1.5)).all()
+    np.testing.assert_array_equal(out.final_critic_obs[:, :2], out.final_obs)
+    assert (out.final_critic_obs[:, 2] == 1.5).all()
+    env.step_into(np.full((2, 1), 0.5, np.float32), out)
+    fresh = make_env(task, "mujoco", 2, seed=5, options=options)
+    fresh.load_state_dict(env.state_dict())
+    restored = StepBuffers.allocate(env.env_spec, 2)
+    fresh.current_obs_into(restored.obs, restored.critic_obs)
+    np.testing.assert_array_equal(restored.critic_obs, out.critic_obs)
+
+
 @pytest.mark.covers("U1")
 @pytest.mark.parametrize(
     ("task", "backend", "message"),

@@ -45,7 +45,8 @@ class MujocoBatchEnv(BatchEnv):
 
     A task sets `Options` and writes `model_path`, `obs_size`, `initial_state`, `write_obs` and
     `evaluate_step`; where the reward compares two moments, also `remember` (and names what it keeps in
-    `task_arrays`). Per-world numbers come from `self.noise` alone, so that worlds stay independent.
+    `task_arrays`); where the critic sees more than the actor, `critic_obs_size` and `write_critic_obs`.
+    Per-world numbers come from `self.noise` alone, so that worlds stay independent.
 
     Attributes:
         options: the validated options.
@@ -94,7 +95,8 @@ class MujocoBatchEnv(BatchEnv):
         self.ctrl: Float64 = self.batch.bind("ctrl")
         self._max_steps = options.max_episode_steps
         self._episode_steps = np.zeros(num_envs, np.int64)
-        self._current_obs = np.zeros((num_envs, self.env_spec.obs_dim), np.float32)
+        current = StepBuffers.allocate(self.env_spec, num_envs)
+        self._current_obs, self._current_critic_obs = current.obs, current.critic_obs
         self.setup()
 
     def _make_batch(self, num_envs: int, num_threads: int) -> Batch | ForceBatch:
@@ -110,6 +112,7 @@ class MujocoBatchEnv(BatchEnv):
             action_dim=self.model.nu,
             action_low=tuple(map(float, low)),
             action_high=tuple(map(float, high)),
+            critic_obs_dim=self.critic_obs_size(),
             max_episode_steps=self.options.max_episode_steps,
             control_dt=self.dt,
         )
@@ -136,6 +139,13 @@ class MujocoBatchEnv(BatchEnv):
     def evaluate_step(self, action: Float32, reward: Float32, terminated: NDArray[np.uint8]) -> None:
         """Writes reward [E] and terminated [E] of the step just taken."""
 
+    def critic_obs_size(self) -> int | None:
+        """Returns the number of numbers in the critic's observation, None where it is the actor's."""
+        return None
+
+    def write_critic_obs(self, rows: Rows, critic_obs: Float32) -> None:
+        """Writes `critic_obs[rows]` from the present state; `critic_obs` is [E, C]."""
+
     def needs_body_forces(self) -> bool:
         """Returns whether the task reads `cfrc_ext`, which costs another pass after each step."""
         return False
@@ -153,8 +163,7 @@ class MujocoBatchEnv(BatchEnv):
 
     def _reset_worlds(self, worlds: WorldIds, obs: Float32, critic_obs: Float32 | None) -> None:
         self.set_state(worlds, *self.initial_state(worlds))
-        self.write_obs(worlds, obs)
-        self._current_obs[worlds] = obs[worlds]
+        self._observe(worlds, obs, critic_obs)
 
     def set_state(self, worlds: WorldIds, qpos: Float64, qvel: Float64) -> None:
         """Starts an episode in `worlds` (ascending) at the given positions [k, nq] and velocities [k, nv].
@@ -162,7 +171,6 @@ class MujocoBatchEnv(BatchEnv):
         Everything else (time, controls, warm start, warning counters) is as in a fresh `MjData`.
         """
         self._call(self.batch.reset, worlds, stage=_STAGE_NONE)
-        self.batch.warning[worlds] = 0
         self.qpos[worlds], self.qvel[worlds] = qpos, qvel
         self._call(self.batch.forward, worlds)
         self._episode_steps[worlds] = 0
@@ -172,7 +180,7 @@ class MujocoBatchEnv(BatchEnv):
         self.ctrl[:] = action
         self._call(self.batch.step, nstep=self.frame_skip, stage=_STAGE_NONE)
         self._episode_steps += 1
-        self.write_obs(_ALL, out.obs)
+        self._observe(_ALL, out.obs, out.critic_obs)
         self.evaluate_step(action, out.reward, out.terminated)
         self.remember(_ALL)
         if self._max_steps is None:
@@ -182,7 +190,14 @@ class MujocoBatchEnv(BatchEnv):
         diverged = self.batch.warning[:, _DIVERGED, 1]
         if diverged.any():
             out.cut[:] = diverged.any(axis=1)
-        self._current_obs[:] = out.obs
+
+    def _observe(self, rows: Rows, obs: Float32, critic_obs: Float32 | None) -> None:
+        self.write_obs(rows, obs)
+        self._current_obs[rows] = obs[rows]
+        if self._current_critic_obs is not None:
+            assert critic_obs is not None, "this task has an observation for the critic"
+            self.write_critic_obs(rows, critic_obs)
+            self._current_critic_obs[rows] = critic_obs[rows]
 
     def _call(self, function: Any, worlds: WorldIds | None = None, **kwargs: Any) -> None:
         try:
@@ -195,8 +210,10 @@ class MujocoBatchEnv(BatchEnv):
     # Checkpoints and looking in -------------------------------------------------------------------------
 
     def current_obs_into(self, obs: Float32, critic_obs: Float32 | None = None) -> None:
-        """Writes the observations [E, O] that the last reset, step or restored state gave."""
+        """Writes the observations [E, O] (and [E, C]) that the last reset, step or restored state gave."""
         obs[:] = self._current_obs
+        if critic_obs is not None and self._current_critic_obs is not None:
+            critic_obs[:] = self._current_critic_obs
 
     def state_dict(self) -> dict[str, Any]:
         """Returns numpy arrays and numbers from which every world goes on to the bit."""
@@ -207,6 +224,7 @@ class MujocoBatchEnv(BatchEnv):
             "integration": self.batch.state.copy(),
             "episode_steps": self._episode_steps.copy(),
             "current_obs": self._current_obs.copy(),
+            "current_critic_obs": _copy(self._current_critic_obs),
             "noise": self.noise.state_dict(),
             "arrays": {name: getattr(self, name).copy() for name in self.task_arrays},
         }
@@ -229,6 +247,8 @@ class MujocoBatchEnv(BatchEnv):
         self.nonfinite_count = int(state["nonfinite_count"])
         self._episode_steps[:] = np.asarray(state["episode_steps"])
         self._current_obs[:] = np.asarray(state["current_obs"])
+        if self._current_critic_obs is not None:
+            self._current_critic_obs[:] = np.asarray(state["current_critic_obs"])
         for name in self.task_arrays:
             getattr(self, name)[:] = np.asarray(state["arrays"][name])
 
@@ -241,3 +261,7 @@ class MujocoBatchEnv(BatchEnv):
     def close_extras(self, **kwargs: Any) -> None:
         """Ends MuJoCo's threads."""
         del self.batch, self.qpos, self.qvel, self.ctrl
+
+
+def _copy(array: Float32 | None) -> Float32 | None:
+    return None if array is None else array.copy()
