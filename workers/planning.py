@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -104,14 +105,17 @@ def byte_sizes(config: RootConfig, spec: EnvSpec) -> dict[str, int]:
     """Bytes of slots, replay, policy and learner."""
     agent = config.algo.agent
     layout = SlotLayout.for_shard(config.num_envs, spec.obs_dim, spec.action_dim, spec.critic_obs_dim)
-    critic_dim = spec.critic_obs_dim or 0
-    row = FLOAT * (spec.obs_dim + critic_dim + spec.action_dim + 1) + 3
+    # As the replay counts them, which cannot be asked here: it would load torch. A test compares the two.
+    rows = max(math.ceil(agent.buffer_size / config.num_envs), agent.n_step + 2)
+    finals = (rows // 50 + 1) * config.num_envs
+    observed = FLOAT * (spec.obs_dim + (spec.critic_obs_dim or 0))
+    replay = rows * config.num_envs * (observed + FLOAT * (spec.action_dim + 1) + 9) + finals * (observed + 8)
     actor = _mlp_parameters(spec.obs_dim, agent.actor_hidden_dim, 2 * spec.action_dim)
     critic_input = (spec.critic_obs_dim or spec.obs_dim) + spec.action_dim
     critics = agent.num_q_networks * _mlp_parameters(critic_input, agent.critic_hidden_dim, agent.num_atoms)
     return {
         "slot_bytes_per_env": -(-layout.nbytes // config.num_envs),
-        "replay_bytes": row * agent.buffer_size,
+        "replay_bytes": replay,
         "policy_bytes": FLOAT * (actor + 2 * spec.obs_dim),
         "learner_bytes": FLOAT * LEARNER_COPIES * (actor + 2 * critics),
     }
