@@ -63,6 +63,7 @@ class Collector:
         slot = self._reserve(stop)
         if slot is None:
             return
+        self.board.set_phase(Phase.STEPPING)  # a reset that hangs is found as a step is
         self.env.reset_into(env_seed, slot.obs, slot.critic_obs)
         self._poll_weights()
         while slot.generation < self.total and not stop.is_set():
@@ -90,11 +91,12 @@ class Collector:
             self.policy.act(slot.obs, slot.action, deterministic=False, generator=self._generator)
             slot.policy_version = self.version
         self.board.set_phase(Phase.STEPPING)
+        nonfinite = self.env.nonfinite_count
         slot.num_final = self.env.step_into(slot.action, buffers_of(slot, following))
         self.producer.commit()
         self.board.add(Counter.ENV_STEPS, self.env.num_envs)
         self.board.set(Counter.GENERATION, generation + 1)
-        self.board.set(Counter.NONFINITE, self.env.nonfinite_count)
+        self.board.add(Counter.NONFINITE, self.env.nonfinite_count - nonfinite)  # goes on over incarnations
 
     def _poll_weights(self) -> None:
         version = self.weights.poll()
@@ -133,6 +135,7 @@ def run(context: WorkerContext, wiring: CollectorWiring, board: WorkerBoard) -> 
         seed=derive_seed(config.seed, Stream.ENVIRONMENT, wiring.index, context.incarnation),
         num_threads=context.num_threads,
         options=config.env,
+        first_world=wiring.env_lo,
     )
     policy = Policy(config.algo.agent, context.env_spec, device=wiring.device)
     message = context.handshake.receive(
