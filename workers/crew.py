@@ -13,7 +13,7 @@ from workers.decision import warmup_generations
 from workers.fleet import Fleet, Placement, Worker
 from workers.planning import TrainingPlan
 from workers.resources import RunResources
-from workers.resume import RunStart
+from workers.resume import RunStart, best_return
 from workers.wiring import (
     EVALUATOR,
     CollectorWiring,
@@ -156,7 +156,8 @@ class Crew:
             mailbox=self._resources.mailboxes[node],
             evaluate=self._resources.evaluate,
             best=str(self._start.directory.best),
-            best_so_far=self._start.best_return,
+            # A successor must not replace what the one before it has kept by something worse.
+            best_so_far=best_return(self._start.directory) if incarnation else self._start.best_return,
         )
         threads = self._config.eval.num_threads or info.threads
         context, reader = self._context(EVALUATOR, threads, incarnation, [])
@@ -184,13 +185,16 @@ class Crew:
     # Starting again -----------------------------------------------------------------------------------------
 
     def restart_evaluator(self, worker: Worker) -> bool:
-        """Starts a dead evaluator again; its death never ends a run."""
-        if self._resources.stop.is_set():
-            return True
-        if worker.incarnation >= MAX_EVALUATOR_RESTARTS:
-            return True  # training goes on without it; the note has told the user
+        """Starts a dead evaluator again, unless that was done often enough; its death never ends a run.
+
+        Returns:
+            Whether it was started.
+        """
+        if self._resources.stop.is_set() or worker.incarnation >= MAX_EVALUATOR_RESTARTS:
+            return False
         self._resources.control.reset(worker.name)
         self._start_evaluator(worker.incarnation + 1)
+        self._resources.evaluate.post()  # the request that the dead one may have taken, the run's last included
         return True
 
     def begin_restart(self, worker: Worker) -> bool:

@@ -72,6 +72,8 @@ class Evaluator:
         version = self.weights.poll()
         if version is not None:
             self.policy.load(self.weights.payload)
+        if self.weights.version < 0:
+            return  # nothing has been learnt yet
         self.board.set_phase(Phase.EVALUATING)
         started = time.monotonic()
         config = self.context.config

@@ -177,19 +177,24 @@ class Learner:
         self.assembler.release_popped()
         if decision.num_updates:
             self._update(decision.num_updates)
+        evaluation_due = self._evaluation_due()
+        if evaluation_due and self.agent.updates_done > 0:
+            self.publisher.publish()  # before the count: an evaluator that sees the end has the last version
         self.board.set(Counter.GENERATION, self.admitted)
         self.report.after_decision(self, decision.generation)
-        self._request_evaluation()
-
-    def _request_evaluation(self) -> None:
-        """Rings the evaluator when the run has crossed another multiple of the interval, and at its end."""
-        if self.eval_interval == 0 or self.ranks.rank != 0:
-            return
-        due = self.admitted // self.eval_interval
-        if (due > self._evaluated or self.admitted == self.total) and self.agent.updates_done > 0:
-            self._evaluated = due
-            self.publisher.publish()
+        if evaluation_due:
             self.evaluate.post()
+
+    def _evaluation_due(self) -> bool:
+        """Whether the run has crossed another multiple of the interval, or is at its end, where the evaluator
+        waits for a last request even if nothing was learnt."""
+        if self.eval_interval == 0 or self.ranks.rank != 0:
+            return False
+        multiple = self.admitted // self.eval_interval
+        due = self.admitted == self.total or (multiple > self._evaluated and self.agent.updates_done > 0)
+        if due:
+            self._evaluated = multiple
+        return due
 
     def _admit(self) -> None:
         """Moves one complete generation from the rings into the replay."""

@@ -67,7 +67,7 @@ def prepare_run(config: RootConfig, plan: TrainingPlan) -> RunStart:
         directory = RunDirectory.create(config.runs_root, task.task, task.backend, task.algo, config.run_dir)
     else:
         directory.ensure_folders()
-        best = _best_return(directory)
+        best = best_return(directory)
     directory.config_path.write_text(dump_config(config), encoding="utf-8")
     directory.record.begin(
         machine=describe_machine(plan.machine),
@@ -84,7 +84,8 @@ def prepare_run(config: RootConfig, plan: TrainingPlan) -> RunStart:
     )
 
 
-def _best_return(directory: RunDirectory) -> float | None:
+def best_return(directory: RunDirectory) -> float | None:
+    """Mean return of the best policy that a run directory holds; None when there is none."""
     try:
         best = BestStore(directory.best).open()
     except CheckpointError as fault:

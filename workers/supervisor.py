@@ -35,6 +35,9 @@ FRAME_S = 0.25
 #: Seconds that the rest of a run has after one of its workers failed.
 FAULT_GRACE_S = 5.0
 
+#: Seconds in which whoever still waits at the end of a finished run leaves.
+CLOSING_GRACE_S = 2.0
+
 #: Seconds in which a victim's end waits for the culprit's.
 VICTIM_GRACE_S = 2.0
 
@@ -214,8 +217,10 @@ class Supervisor:
     def _on_exit(self, worker: Worker) -> None:
         if worker.exit_code == 0 and self.crew.may_leave(worker):
             return
-        if worker.role == "evaluator" and self.crew.restart_evaluator(worker):
-            self.console.note(f"{worker.name} {worker.cause()}; started again")
+        if worker.role == "evaluator":
+            again = self.crew.restart_evaluator(worker)
+            then = "started again" if again else "training goes on without evaluations"
+            self.console.note(f"{worker.name} {worker.cause()}; {then}")
             self._write_error(worker)
             return
         if worker.role == "collector" and self.crew.begin_restart(worker):
@@ -248,18 +253,24 @@ class Supervisor:
         deadline = time.monotonic() + limit
         if finished:  # the last evaluation is part of the run
             self.fleet.wait_gone(deadline, self._closing_tick)
+            deadline = time.monotonic() + CLOSING_GRACE_S
         self.crew.stop(STOP_REASONS[self.outcome.kind], self.outcome.culprit)
         if not self.fleet.wait_gone(deadline, self._closing_tick) and self.interrupts.count < 2:
             late = ", ".join(worker.name for worker in self.fleet.living())
             self.console.note(f"not gone after {limit:g} s, ending: {late}")
             self.fleet.signal_all(signal.SIGTERM)
             self.fleet.wait_gone(time.monotonic() + 1.0, self._closing_tick)
+        killed = [worker for worker in self.fleet.living() if worker.role == "learner"]
         self.fleet.kill_all()
+        if killed and self.interrupts.count < 2:
+            self._fail(killed[0].name, f"{killed[0].name} did not end within shutdown_timeout_s={limit:g} s")
 
     def _closing_tick(self, timeout_s: float) -> None:
         self._tick(timeout_s)
         for worker in self.fleet.reap():
-            if worker.exit_code != 0 and self.outcome.kind != "failed" and self.interrupts.count < 2:
+            if worker.exit_code != 0 and worker.role == "evaluator":
+                self.console.note(f"{worker.name} {worker.cause()} while the run was ending")
+            elif worker.exit_code != 0 and self.outcome.kind != "failed" and self.interrupts.count < 2:
                 self._fail(worker.name, f"{worker.name} {worker.cause()} while the run was ending")
                 self._write_error(worker)
         if self.interrupts.count >= 2:
@@ -275,7 +286,7 @@ class Supervisor:
     def _write_error(self, worker: Worker) -> None:
         """Leaves the whole story of a fault where the last line of the terminal points to."""
         path = self.start.directory.error_path(worker.name)
-        if path.exists() and worker.error is not None and "traceback" in worker.error:
+        if path.exists() and worker.error is not None and worker.error.get("kind") == "error":
             return  # the worker wrote its own traceback
         lines = tail(self.start.directory.log_path(worker.name), 40)
         told = "" if worker.error is None else str(worker.error.get("traceback", ""))
@@ -351,7 +362,8 @@ def closing_lines(outcome: Outcome, directory: RunDirectory, summary: dict[str, 
             lines.append(f"  log:       {shown(directory.log_path(outcome.culprit))}")
             lines.append(f"  traceback: {shown(directory.error_path(outcome.culprit))}")
     elif outcome.kind == "interrupted":
-        lines.append(f"{outcome.reason}; saved at {done}")
+        saved = any(directory.checkpoints.glob(f"step_{summary['generation']:09d}"))
+        lines.append(f"{outcome.reason}; {'saved' if saved else 'nothing saved'} at {done}")
     else:
         lines.append(f"finished: {done}")
     if best is not None:
