@@ -124,14 +124,16 @@ def check_memory(machine: MachineSpec, topology: TrainerTopology, request: Train
         One finding for the host and for every GPU in use, and a warning for each NUMA node that is too small.
     """
     items = account(topology, request)
-    findings = [
-        _compare("host", sum(i.size for i in items if i.place == "host"), machine.memory_free, _host(machine))
-    ]
-    for device in sorted({item.place for item in items} - {"host"}):
+    needs: dict[str, int] = {}
+    for item in items:
+        needs[item.place] = needs.get(item.place, 0) + item.size
+    known = machine.memory_available is not None or machine.memory_limit is not None
+    there = "is free" if known else "is installed (how much of it is free is not known)"
+    findings = [_compare("host", needs.pop("host", 0), machine.memory_free, _host(machine), there)]
+    for device, needed in sorted(needs.items()):
         gpu = gpu_of(machine, device)
-        free = gpu.memory_bytes if gpu else None
-        needed = sum(item.size for item in items if item.place == device)
-        findings.append(_compare(device, needed, free, f"{device} ({gpu.name if gpu else 'unknown'})"))
+        name = f"{device} ({gpu.name})" if gpu else device
+        findings.append(_compare(device, needed, gpu.memory_bytes if gpu else None, name, "is on it"))
     return [*findings, *_small_nodes(machine, topology, request)]
 
 
@@ -152,38 +154,34 @@ def _host(machine: MachineSpec) -> str:
     limit, limit_free = machine.memory_limit, machine.memory_limit_free
     bound = limit_free if limit_free is not None else limit
     if bound is not None and bound == machine.memory_free:
-        return f"memory (cgroup limit {gib(limit)})"
-    if machine.memory_available is None and machine.memory_total is not None:
-        return "memory (installed; how much of it is free is not known)"
-    return "memory"
+        return f"host memory (cgroup limit {gib(limit)})"
+    return "host memory"
 
 
-def _compare(place: str, needed: int, free: int | None, what: str) -> Finding:
+def _compare(place: str, needed: int, free: int | None, what: str, there: str = "is free") -> Finding:
     if free is None:
-        message = f"needs {gib(needed)} of {what}; how much is there is not known"
-        return Finding("ok", place, needed, None, message)
-    if needed > free:
-        message = (
-            f"needs {gib(needed)} of {what}, {gib(free)} is there: lower algo.agent.buffer_size, num_envs or "
-            "algo.trainer.async_options.ring_capacity"
+        return Finding(
+            "ok", place, needed, None, f"{what}: needs {gib(needed)}; how much is free is not known"
         )
-        return Finding("error", place, needed, free, message)
-    level: Literal["ok", "warning"] = "warning" if needed > _TIGHT * free else "ok"
-    tight = ", which is tight" if level == "warning" else ""
-    return Finding(level, place, needed, free, f"needs {gib(needed)} of {what}, {gib(free)} is there{tight}")
+    message = f"{what}: needs {gib(needed)}, {gib(free)} {there}"
+    if needed > free:
+        options = "algo.agent.buffer_size, num_envs or algo.trainer.async_options.ring_capacity"
+        return Finding("error", place, needed, free, f"{message}; lower {options}")
+    if needed > _TIGHT * free:
+        return Finding("warning", place, needed, free, f"{message}, which is tight")
+    return Finding("ok", place, needed, free, message)
 
 
 def _small_nodes(machine: MachineSpec, topology: TrainerTopology, request: TrainerRequest) -> list[Finding]:
     findings: list[Finding] = []
     for node in machine.nodes:
-        needed = sum(
-            ring_bytes(request, c) for c in topology.collectors if c.numa_node == node.id and c.ring == "host"
-        )
+        mine = [c for c in topology.collectors if c.numa_node == node.id and c.ring == "host"]
         on_cpu = [r for r in topology.learners if r.numa_node == node.id and r.device == "cpu"]
+        needed = sum(ring_bytes(request, collector) for collector in mine)
         needed += len(on_cpu) * (request.replay_bytes // topology.world_size + request.learner_bytes)
         if node.memory_bytes is not None and needed > node.memory_bytes:
             message = (
-                f"needs {gib(needed)} on NUMA node {node.id}, which has {gib(node.memory_bytes)}: "
+                f"NUMA node {node.id}: needs {gib(needed)}, it has {gib(node.memory_bytes)}; "
                 "the rest will lie on other nodes and be slower"
             )
             findings.append(Finding("warning", f"node {node.id}", needed, node.memory_bytes, message))

@@ -48,7 +48,10 @@ def place_ranks(
     ranks_at = {node.id: sum(1 for found in nodes.values() if found == node.id) for node in homes}
     for rank in range(len(devices)):
         if rank not in nodes:
-            home = max(homes, key=lambda node: (len(node.cpus) / (ranks_at[node.id] + 1), -node.id))
+            home = max(
+                homes,
+                key=lambda node: (len(node.cpus) / (ranks_at[node.id] + 1), -ranks_at[node.id], -node.id),
+            )
             ranks_at[home.id] += 1
             nodes[rank] = home.id
             if len(machine.usable_nodes) > 1:

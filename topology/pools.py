@@ -162,7 +162,8 @@ def _apply_quota(
         cut.append(Pool(pool.node, pool.ranks, tuple(core for core in cores if core)))
     note = (
         f"the cgroup grants {machine.cpu_quota:g} CPUs of time for {len(machine.allowed_cpus)} allowed CPUs; "
-        f"{sum(len(pool.cpus) for pool in cut)} of them are used, so that threads are not throttled"
+        f"{sum(len(pool.cpus) for pool in cut)} of them are used, so that threads are not throttled "
+        "(other jobs may choose the same ones; collector_cpu_cores and learner_cpu_cores name others)"
     )
     return tuple(cut), (note,)
 

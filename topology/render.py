@@ -42,7 +42,7 @@ def render_plan(machine: MachineSpec, topology: TrainerTopology, request: Traine
     """The whole plan as text: machine, who runs where, memory, and the reason of every choice."""
     blocks = [
         [f"Machine: {machine.name}", *_machine_lines(machine)],
-        ["Learners (train the networks)", *_table(_learner_rows(topology))],
+        ["Learners (train the networks; each is a rank)", *_table(_learner_rows(topology))],
         [
             "Collectors (step the environments, each feeds the learner that owns it)",
             *_table(_collector_rows(topology)),
@@ -155,10 +155,7 @@ def _number_lines(topology: TrainerTopology) -> list[str]:
 def _memory_lines(machine: MachineSpec, topology: TrainerTopology, request: TrainerRequest) -> list[str]:
     items = account(topology, request)
     rows = _memory_rows(items)
-    lines = [
-        f"{_mark(finding)}{finding.place}: {finding.message}"
-        for finding in check_memory(machine, topology, request)
-    ]
+    lines = [f"{_mark(finding)}{finding.message}" for finding in check_memory(machine, topology, request)]
     wrapped = [piece for line in lines for piece in textwrap.wrap(line, WIDTH, subsequent_indent="  ")]
     return [*(_table(rows) if rows else []), *wrapped, "the size of /dev/shm does not matter: it is not used"]
 

@@ -57,7 +57,7 @@ def test_the_cgroup_limit_counts_before_available_memory() -> None:
     (host,) = findings(spec, replay_bytes=2 * GIB)
     assert host.level == "error"
     assert "cgroup limit 4.0 GiB" in host.message
-    assert "1.0 GiB is there" in host.message
+    assert "1.0 GiB is free" in host.message
     wish = request(**PLAIN, replay_bytes=2 * GIB)
     with pytest.raises(TopologyError, match="buffer_size"):
         require_memory(spec, resolve_trainer_topology(spec, wish), wish)
@@ -101,7 +101,7 @@ def test_plan_of_a_server_with_eight_gpus_on_any_machine(layouts_file: Path) -> 
     assert [r.numa_node for r in plan.learners] == [0, 0, 0, 0, 1, 1, 1, 1]
     assert not plan.cpus_shared
     text = render_plan(spec, plan, wish)
-    assert "cuda:7: needs 8.5 GiB" in text
+    assert "cuda:7 (NVIDIA H100 80GB HBM3): needs 8.5 GiB, 80.0 GiB is on it" in text
     assert "/dev/shm does not matter" in text
 
 
