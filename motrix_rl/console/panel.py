@@ -94,6 +94,8 @@ class PanelConsole:
         return lambda width, height: render_status(view, width, height, self._glyphs)
 
     def _restore(self) -> None:
+        if self._closed:
+            return
         self._closed = True
         atexit.unregister(self.close)
         live, self._live = self._live, None

@@ -12,7 +12,9 @@ from motrix_rl.console.status import BootStatus, RunStatus, WorkerStatus
 
 _MAX_BAR = 40
 # Phases in which a worker does what it is there for; others are shown first when there are too many workers.
-_WORKING = ("collect", "train", "update", "evaluate", "wait", "idle")
+_WORKING = frozenset(
+    ("acting", "stepping", "waiting", "ingesting", "updating", "collective", "evaluating", "saving", "done")
+)
 
 
 def render_boot(boot: BootStatus, width: int, height: int, glyphs: Glyphs = UNICODE) -> list[Text]:

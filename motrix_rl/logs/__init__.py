@@ -2,7 +2,7 @@
 
 from motrix_rl.logs.pump import OutputPump, WorkerOutput
 from motrix_rl.logs.read import follow, log_path, merge_logs, read_log, tail, worker_names
-from motrix_rl.logs.worker import STACK_SIGNAL, setup_worker_logging
+from motrix_rl.logs.worker import STACK_SIGNAL, setup_parent_logging, setup_worker_logging
 
 __all__ = [
     "STACK_SIGNAL",
@@ -12,6 +12,7 @@ __all__ = [
     "log_path",
     "merge_logs",
     "read_log",
+    "setup_parent_logging",
     "setup_worker_logging",
     "tail",
     "worker_names",

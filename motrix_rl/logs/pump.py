@@ -78,6 +78,7 @@ class WorkerOutput:
         self.name = name
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        _occupy_standard_descriptors()
         self._log = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._write_ends: list[int] = []
         self._readers: dict[int, tuple[int, LineSplitter]] = {}
@@ -108,18 +109,15 @@ class WorkerOutput:
                 with contextlib.suppress(OSError, ValueError):
                     stream.flush()
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        saved = [_duplicate(fd) for fd in (0, 1, 2)]
+        saved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (0, 1, 2)]
         try:
             for fd, end in zip((0, 1, 2), (null, *self._write_ends), strict=True):
                 os.dup2(end, fd)
             yield
         finally:
             for fd, copy in zip((0, 1, 2), saved, strict=True):
-                if copy is None:
-                    os.close(fd)
-                else:
-                    os.dup2(copy, fd)
-                    os.close(copy)
+                os.dup2(copy, fd)
+                os.close(copy)
             for end in (null, *self._write_ends):
                 os.close(end)
             self._write_ends = []
@@ -247,11 +245,11 @@ class OutputPump:
             self.remove(name)
 
 
-def _duplicate(fd: int) -> int | None:
-    try:
-        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
-    except OSError:
-        return None  # closed in this process, as in a daemon
+def _occupy_standard_descriptors() -> None:
+    """In a process started without fd 0, 1 or 2, the next file or pipe would become one of them."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
 
 
 def _after_return(line: bytes) -> bytes:

@@ -72,17 +72,37 @@ def setup_worker_logging(
     """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     handler = AppendHandler(name, path)
+    _take_root(handler, level)
+    faulthandler.enable(file=2, all_threads=True)
+    if threading.current_thread() is threading.main_thread():
+        faulthandler.register(STACK_SIGNAL, file=2, all_threads=True, chain=False)
+    _catch_exceptions(logging.getLogger(name))
+    return handler
+
+
+def setup_parent_logging(
+    path: str | os.PathLike[str], level: int | str = logging.INFO, name: str = "supervisor"
+) -> AppendHandler:
+    """Sends the parent's own logging and warnings to a log file, as they would tear the panel.
+
+    Exceptions and signals stay as they are: the parent's belong on the terminal.
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    handler = AppendHandler(name, path)
+    _take_root(handler, level)
+    return handler
+
+
+def _take_root(handler: logging.Handler, level: int | str) -> None:
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level.upper() if isinstance(level, str) else level)
     logging.captureWarnings(True)
-    faulthandler.enable(file=2, all_threads=True)
-    if threading.current_thread() is threading.main_thread():
-        faulthandler.register(STACK_SIGNAL, file=2, all_threads=True, chain=False)
-    _catch_exceptions(logging.getLogger(name))
-    return handler
 
 
 def _catch_exceptions(logger: logging.Logger) -> None:

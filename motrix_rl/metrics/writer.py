@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
-import math
-import numbers
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from motrix_rl.metrics.tensorboard import EventFile
+from motrix_rl.runs.plain import to_plain
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class MetricsWriter:
         Raises:
             TypeError: Something in it is no plain data.
         """
-        data = {"time": round(time.time(), 3), **{str(key): _plain(value) for key, value in record.items()}}
+        data = {"time": round(time.time(), 3), **{str(key): to_plain(value) for key, value in record.items()}}
         line = json.dumps(data, allow_nan=False, ensure_ascii=False) + "\n"
         self._append(line.encode(errors="backslashreplace"))
         if self._events is not None:
@@ -86,7 +86,7 @@ class MetricsWriter:
             written = os.write(self._fd, data)
             self._torn = written < len(data)
             if self._torn:
-                raise OSError(28, os.strerror(28))
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             if not self._failed:
                 self._failed = True
@@ -98,25 +98,6 @@ class MetricsWriter:
         size = os.fstat(fd).st_size
         self._torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
         return fd
-
-
-def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, (bool, str)):
-        return value
-    if isinstance(value, numbers.Integral):
-        return int(value)
-    if isinstance(value, numbers.Real):
-        number = float(value)
-        return number if math.isfinite(number) else None
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # a NumPy scalar or 0-d array
-        return _plain(value.item())
-    raise TypeError(f"a metric cannot be a {type(value).__name__}")
 
 
 def _scalars(data: Mapping[str, Any], prefix: str = "") -> dict[str, float]:

@@ -39,10 +39,12 @@ def write_durably(path: Path, data: bytes) -> None:
 def replace_file(path: Path, data: bytes) -> None:
     """Replaces `path` by a file with `data`: a reader sees the old or the new content, never a part.
 
+    A file has one writer, so the temporary name is fixed: what a kill leaves, the next write replaces.
+
     Raises:
         OSError: The old file is untouched and no temporary file stays.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.tmp")
     try:
         write_durably(temporary, data)
         os.replace(temporary, path)
@@ -58,7 +60,7 @@ def replace_symlink(path: Path, target: str) -> None:
     Raises:
         OSError: The old link is untouched and no temporary link stays.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.tmp")
     temporary.unlink(missing_ok=True)
     try:
         os.symlink(target, temporary)

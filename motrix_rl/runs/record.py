@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from motrix_rl.errors import MotrixError
 from motrix_rl.runs import atomic, processes, provenance
+from motrix_rl.runs.plain import to_plain
 
 FORMAT = 1
 Outcome = Literal["running", "finished", "interrupted", "failed"]
@@ -49,13 +50,13 @@ class RunRecord:
         return data
 
     def update(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Merges `fields` into the record and writes it.
+        """Merges `fields` into the record and writes it; numbers that are not finite become null.
 
         Raises:
             MotrixError: The disk refused; the record before it is untouched.
         """
         data = {**self.read(), **fields}
-        text = json.dumps(data, indent=2, allow_nan=False, default=str) + "\n"
+        text = json.dumps(to_plain(data, str), indent=2, allow_nan=False) + "\n"
         try:
             atomic.replace_file(self.path, text.encode())
         except OSError as error:

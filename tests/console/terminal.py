@@ -111,7 +111,7 @@ class Terminal:
             # As terminals do: what was there flows into the new width.
             self.screen.feed("\r\n".join(line for line in old.lines if line))
 
-    def read(self, timeout_s: float = 0.05) -> Screen:
+    def read(self, timeout_s: float = 0.1) -> Screen:
         data = b""
         while select.select([self.master], [], [], timeout_s)[0]:
             try:

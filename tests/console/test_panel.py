@@ -39,6 +39,13 @@ def frame(screen: Screen) -> list[str]:
     return lines[tops[0] : bottoms[0] + 1]
 
 
+def settle(panel: PanelConsole, terminal: Terminal) -> Screen:
+    """Reads until the panel has sent everything: a frame may be more than the terminal holds at once."""
+    while not panel._file.idle():
+        terminal.read()
+    return terminal.read()
+
+
 def expected(width: int, height: int) -> list[str]:
     return [line.plain for line in render_status(RUN, width, height - 1)]
 
@@ -54,7 +61,7 @@ def test_a_whole_run_on_the_screen(terminal: Terminal, width: int, height: int) 
     for generation in range(0, 50_000, 10_000):
         panel.status(dataclasses.replace(RUN, generation=generation))
         panel.note(f"note at {generation} \x1b[2J{'x' * 300}")
-        frame(terminal.read())
+        frame(settle(panel, terminal))
     panel.status(RUN)
     assert frame(terminal.read()) == expected(width, height)
     panel.close(RUN)

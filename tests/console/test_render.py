@@ -53,7 +53,8 @@ def test_everything_asked_for_is_shown(width: int, height: int) -> None:
                   "length 1000", "best 833.1", "15,432/s", "1,234/s", "UTD asked 4.00 kept 3.98", "step 70%",
                   "ingest 5%",
                   "filled 2.6 of 8", "lag mean 3.20", "max 9.00", "critic 2.345", "actor -12.30",
-                  "alpha 0.0123", "saved checkpoint runs/", "checkpoints/step_000012000", RUN_DIR, "learner-0",
+                  "alpha 0.0123", "saved checkpoint runs/", "checkpoints/step_000012000", RUN_DIR,
+                  "learner-0",
                   "collector-0",
                   "evaluator", "warm-up finished at generation 128"):  # fmt: skip
         assert piece in text, piece
@@ -84,7 +85,7 @@ def test_least_important_rows_go_first() -> None:
 
 @pytest.mark.covers("U2")
 def test_many_workers_show_the_unusual_ones() -> None:
-    workers = [WorkerStatus(f"collector-{i}", "collector", "collect", 1.0, i, "x", True) for i in range(64)]
+    workers = [WorkerStatus(f"collector-{i}", "collector", "stepping", 1.0, i, "x", True) for i in range(64)]
     workers[50] = dataclasses.replace(workers[50], phase="restart", ready=False)
     text = plain(render_status(dataclasses.replace(RUN, workers=workers), 80, 40))
     assert "collector-50" in text and "and 44 more workers" in text
