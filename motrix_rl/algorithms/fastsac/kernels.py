@@ -1,10 +1,10 @@
 """Forward and backward of `StackedMLP` on the host, written out, without autograd.
 
-Why: at these sizes a host update is half matrix products and half everything else. Written out, gradients
-    land in the flat buffer directly (no zeroing, no accumulation), activations stay in the same memory from
-    update to update (fresh pages cost more than the arithmetic on them), SiLU's exponential is computed once
-    instead of twice, and nothing is spent on a graph. `networks.StackedMLP.forward` says what is computed; a
-    test holds the two together.
+At these sizes a host update is half matrix products and half everything else. Written out, gradients land in
+the flat buffer directly (no zeroing, no accumulation), activations stay in the same memory from update to
+update (fresh pages cost more than the arithmetic on them), SiLU's exponential is computed once instead of
+twice, and nothing is spent on a graph. `networks.StackedMLP.forward` says what is computed; a test holds the
+two together.
 """
 
 from __future__ import annotations
