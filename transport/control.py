@@ -56,6 +56,7 @@ class Counter(IntEnum):
     POLICY_VERSION = 3
     EPISODES = 4
     NONFINITE = 5
+    SAVED = 6
 
 
 class StopReason(IntEnum):
@@ -91,6 +92,7 @@ class WorkerSnapshot:
     policy_version: int
     episodes: int
     nonfinite: int
+    saved: int
     phase_ns: Mapping[Phase, int]
     """Time spent in each phase so far, the current one included."""
     taken_ns: int

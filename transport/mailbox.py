@@ -195,6 +195,24 @@ class WeightReader:
                 return None
         return self.version
 
+    def fetch(self, version: int) -> bool:
+        """Copy exactly ``version``, if it is still among the newest three; never waits.
+
+        Returns:
+            Whether it is in hand now.
+        """
+        assert version >= self.version, "versions a reader sees never fall"
+        if self.version == version:
+            return True
+        if self._doorbell is not None:
+            self._doorbell.take()  # before looking, so that no publication is missed
+        for index in range(NUM_BUFFERS):
+            if int(self._headers[index, _VERSION]) == version and self._copy(index, version):
+                self._current, self._spare = self._spare, self._current
+                self.version = version
+                return True
+        return False
+
     def _copy(self, index: int, version: int) -> bool:
         self._load(index)
         expected = (int(self._headers[index, _SUM]), int(self._headers[index, _XOR]))

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from motrix_rl.algorithms.fastsac.policy import Policy
 from motrix_rl.envs.base import BatchEnv, StepBuffers
+from motrix_rl.errors import MotrixError
 from motrix_rl.tasks.registry import make_env, parse_task
-from transport import Counter, Phase, RingProducer, SlotView, StopSignal, WeightReader, WorkerBoard
+from transport import (
+    Counter,
+    Phase,
+    RingProducer,
+    SlotView,
+    StopSignal,
+    WeightReader,
+    WorkerBoard,
+    wait_any,
+)
+from workers.collector_state import pending_file, read_state, write_state
+from workers.decision import ActingSchedule
 from workers.seeds import Stream, derive_seed
 from workers.wiring import CollectorWiring, WorkerContext
 
@@ -30,6 +44,8 @@ class Collector:
         random_until: generations below this act uniformly at random.
         poll_interval: generations between two looks into the mailbox.
         seed: seed of this incarnation's actions.
+        acting: which version acts when (deterministic mode), or None: the newest.
+        state_path: where the state goes before a generation at which a checkpoint is taken.
     """
 
     def __init__(
@@ -44,6 +60,8 @@ class Collector:
         random_until: int,
         poll_interval: int,
         seed: int,
+        acting: ActingSchedule | None = None,
+        state_path: Callable[[int], Path] | None = None,
     ) -> None:
         self.env = env
         self.policy = policy
@@ -53,42 +71,71 @@ class Collector:
         self.total = total
         self.random_until = random_until
         self.poll_interval = poll_interval
+        self.acting = acting
+        self.state_path = state_path
         self.version = -1
-        self._rng = np.random.default_rng(seed)
-        self._generator = torch.Generator().manual_seed(seed)
+        self.rng = np.random.default_rng(seed)
+        self.generator = torch.Generator().manual_seed(seed)
 
-    def run(self, stop: StopSignal, env_seed: int) -> None:
-        """Collects until the run's last generation or until stop is raised; finishes the slot it is in."""
-        self.board.set_phase(Phase.WAITING)
+    def run(self, stop: StopSignal, env_seed: int | None) -> None:
+        """Collects until the run's last generation or until stop is raised; finishes the slot it is in.
+
+        Args:
+            stop: ends it.
+            env_seed: seed of the first reset; None goes on with the worlds as they were loaded.
+        """
         slot = self._reserve(stop)
         if slot is None:
             return
         self.board.set_phase(Phase.STEPPING)  # a reset that hangs is found as a step is
-        self.env.reset_into(env_seed, slot.obs, slot.critic_obs)
-        self._poll_weights()
+        if env_seed is None:
+            self.env.current_obs_into(slot.obs, slot.critic_obs)
+        else:
+            self.env.reset_into(env_seed, slot.obs, slot.critic_obs)
         while slot.generation < self.total and not stop.is_set():
-            self.board.set_phase(Phase.WAITING)
             following = self._reserve(stop)
-            if following is None:
+            if following is None or not self._get_weights(slot.generation, stop):
                 return
             self._step(slot, following)
             slot = following
 
     def _reserve(self, stop: StopSignal) -> SlotView | None:
         """Waits for a free slot, with a sign of life every second; None when stop is raised."""
+        self.board.set_phase(Phase.WAITING)
         while (slot := self.producer.reserve(stop, timeout_s=1.0)) is None and not stop.is_set():
             self.board.beat()
         return slot
 
+    def _get_weights(self, generation: int, stop: StopSignal) -> bool:
+        """The newest weights, or exactly those that the schedule names; False when stop is raised first."""
+        if self.acting is None:
+            if generation % self.poll_interval == 0 and self.weights.poll() is not None:
+                self._load()
+            return True
+        if generation < self.random_until:
+            return True
+        wanted = self.acting.version(generation)
+        while not self.weights.fetch(wanted):
+            wait_any([self.weights.doorbell_fd], stop, timeout_s=1.0)
+            if stop.is_set():
+                return False
+            self.board.beat()
+        if self.version != wanted:
+            self._load()
+        return True
+
+    def _load(self) -> None:
+        self.policy.load(self.weights.payload)
+        self.version = self.weights.version
+        self.board.set(Counter.POLICY_VERSION, self.version)
+
     def _step(self, slot: SlotView, following: SlotView) -> None:
         generation = slot.generation
         self.board.set_phase(Phase.ACTING)
-        if generation % self.poll_interval == 0:
-            self._poll_weights()
         if generation < self.random_until or self.version < 0:
-            self.policy.random_actions(slot.action, self._rng)
+            self.policy.random_actions(slot.action, self.rng)
         else:
-            self.policy.act(slot.obs, slot.action, deterministic=False, generator=self._generator)
+            self.policy.act(slot.obs, slot.action, deterministic=False, generator=self.generator)
             slot.policy_version = self.version
         self.board.set_phase(Phase.STEPPING)
         nonfinite = self.env.nonfinite_count
@@ -97,13 +144,17 @@ class Collector:
         self.board.add(Counter.ENV_STEPS, self.env.num_envs)
         self.board.set(Counter.GENERATION, generation + 1)
         self.board.add(Counter.NONFINITE, self.env.nonfinite_count - nonfinite)  # goes on over incarnations
+        if self.acting is not None and self.acting.is_boundary(generation + 1):
+            self._save_state(generation + 1)
 
-    def _poll_weights(self) -> None:
-        version = self.weights.poll()
-        if version is not None:
-            self.policy.load(self.weights.payload)
-            self.version = version
-            self.board.set(Counter.POLICY_VERSION, version)
+    def _save_state(self, generation: int) -> None:
+        assert self.state_path is not None
+        self.board.set_phase(Phase.SAVING)
+        try:
+            write_state(self.state_path(generation), self.env, self.rng, self.generator)
+        except (OSError, MotrixError) as fault:  # the checkpoint is then written without it
+            log.error("state not saved: %s", fault)
+        self.board.set(Counter.SAVED, generation)
 
 
 def buffers_of(slot: SlotView, following: SlotView) -> StepBuffers:
@@ -132,7 +183,7 @@ def run(context: WorkerContext, wiring: CollectorWiring, board: WorkerBoard) -> 
         task.task,
         task.backend,
         wiring.env_hi - wiring.env_lo,
-        seed=derive_seed(config.seed, Stream.ENVIRONMENT, wiring.index, context.incarnation),
+        seed=derive_seed(config.seed, Stream.ENVIRONMENT, incarnation=context.incarnation),
         num_threads=context.num_threads,
         options=config.env,
         first_world=wiring.env_lo,
@@ -153,16 +204,20 @@ def run(context: WorkerContext, wiring: CollectorWiring, board: WorkerBoard) -> 
         env,
         policy,
         producer,
-        wiring.mailbox.reader(),
+        wiring.mailbox.reader(wiring.doorbell),
         board,
         total=config.algo.trainer.num_learning_iterations,
         random_until=wiring.random_until,
         poll_interval=options.weight_poll_interval,
         seed=derive_seed(config.seed, Stream.ACTION, wiring.index, context.incarnation),
+        acting=ActingSchedule.of(config, wiring.start),
+        state_path=lambda generation: pending_file(context.files.run_dir, generation, wiring.index),
     )
+    env_seed: int | None = derive_seed(config.seed, Stream.ENVIRONMENT, incarnation=context.incarnation)
+    if wiring.state is not None:
+        read_state(Path(wiring.state), env, collector.rng, collector.generator)
+        env_seed = None
     try:
-        collector.run(
-            context.stop, derive_seed(config.seed, Stream.ENVIRONMENT, wiring.index, context.incarnation)
-        )
+        collector.run(context.stop, env_seed)
     finally:
         env.close()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from topology import CollectorInfo, LearnerInfo
 from transport import PARENT, PipeReader, StopReason, message_pipe, sweep_torch_shm
+from workers.collector_state import collector_file
 from workers.decision import warmup_generations
 from workers.fleet import Fleet, Placement, Worker
 from workers.planning import TrainingPlan
@@ -107,11 +108,12 @@ class Crew:
                 if rank == info.rank
             ),
             notices=self._resources.notices[info.rank][0],
-            evaluate=self._resources.evaluate,
+            evaluation=self._resources.evaluation,
             group=self._resources.group_address(info.rank),
             exclusive=len({learner.device for learner in self._topology.learners})
             == len(self._topology.learners),
             resume=None if self._start.checkpoint is None else str(self._start.checkpoint),
+            continues=self._start.continues,
         )
         context, reader = self._context(
             learner_name(info.rank), info.threads, 0, [collector_name(c.id) for c in owned]
@@ -131,6 +133,9 @@ class Crew:
             mailbox=self._resources.mailboxes[self._mailbox_node(info)],
             random_until=warmup_generations(agent.learning_starts, self._config.num_envs, agent.n_step),
             device=info.inference_device,
+            start=self._start.generation,
+            state=self._saved_state(info) if incarnation == 0 else None,
+            doorbell=info.local_index if self._config.deterministic else None,
         )
         context, reader = self._context(name, info.threads, incarnation, [name])
         self._fleet.start(
@@ -138,23 +143,20 @@ class Crew:
         )
 
     def _mailbox_node(self, info: CollectorInfo) -> int | None:
-        return (
-            info.numa_node
-            if info.numa_node in self._resources.mailboxes
-            else next(iter(self._resources.mailboxes))
-        )
+        nodes = self._resources.mailboxes
+        return info.numa_node if info.numa_node in nodes else next(iter(nodes))
+
+    def _saved_state(self, info: CollectorInfo) -> str | None:
+        if not self._start.continues:
+            return None
+        assert self._start.checkpoint is not None
+        return str(self._start.checkpoint / collector_file(info.id))
 
     def _start_evaluator(self, incarnation: int) -> None:
         info = self._topology.evaluator
         assert info is not None
-        node = (
-            info.numa_node
-            if info.numa_node in self._resources.mailboxes
-            else next(iter(self._resources.mailboxes))
-        )
         wiring = EvaluatorWiring(
-            mailbox=self._resources.mailboxes[node],
-            evaluate=self._resources.evaluate,
+            mailbox=self._resources.evaluation,
             best=str(self._start.directory.best),
             # A successor must not replace what the one before it has kept by something worse.
             best_so_far=best_return(self._start.directory) if incarnation else self._start.best_return,
@@ -194,7 +196,6 @@ class Crew:
             return False
         self._resources.control.reset(worker.name)
         self._start_evaluator(worker.incarnation + 1)
-        self._resources.evaluate.post()  # the request that the dead one may have taken, the run's last included
         return True
 
     def begin_restart(self, worker: Worker) -> bool:

@@ -9,7 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from motrix_rl.config.schema import RootConfig
 
 UtdMode = Literal["strict", "learner_bound"]
 
@@ -110,6 +113,36 @@ class UpdateSchedule:
     def state_dict(self) -> dict[str, int | str]:
         """Plain values for the checkpoint."""
         return {"num_updates": self.num_updates, "base": self.base, "anchor": self.anchor, "mode": self.mode}
+
+
+@dataclass(frozen=True)
+class ActingSchedule:
+    """Which version acts in which generation, in the deterministic mode. A version is a number of generations.
+
+    Attributes:
+        lag: generation g acts with what was learnt from generations up to g - 1 - lag.
+        save_interval: at its multiples everybody waits for everybody, so that a run that is resumed there goes
+            on as the uninterrupted one does; 0 = never.
+        start: first generation of this life of the run; no older version exists.
+    """
+
+    lag: int
+    save_interval: int
+    start: int = 0
+
+    @classmethod
+    def of(cls, config: RootConfig, start: int) -> ActingSchedule | None:
+        """That of a configuration, for a life that starts at generation ``start``; None in a race."""
+        return cls(config.lag, config.checkpoint.interval, start) if config.deterministic else None
+
+    def version(self, generation: int) -> int:
+        """The version that acts in ``generation``."""
+        boundary = generation // self.save_interval * self.save_interval if self.save_interval else 0
+        return max(generation - self.lag, boundary, self.start)
+
+    def is_boundary(self, generation: int) -> bool:
+        """Whether collectors save their state before they act in ``generation``."""
+        return self.save_interval > 0 and generation > self.start and generation % self.save_interval == 0
 
 
 @dataclass(frozen=True)

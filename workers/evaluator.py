@@ -1,4 +1,4 @@
-"""The evaluator: takes one version of the policy, plays whole episodes with it, keeps the best."""
+"""The evaluator: plays whole episodes with each policy it is given, and keeps the best."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from motrix_rl.tasks.registry import make_env, parse_task
 from transport import Counter, Phase, WorkerBoard, wait_any
 from workers.learner_state import policy_payload
 from workers.seeds import Stream, derive_seed
-from workers.wiring import EvaluatorWiring, WorkerContext, learner_name
+from workers.wiring import EvaluatorWiring, WorkerContext
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class StoppedError(Exception):
 
 
 class Evaluator:
-    """Evaluates on request, one version at a time; requests that come meanwhile count as one."""
+    """Evaluates one policy at a time; of those that come meanwhile the newest counts."""
 
     def __init__(
         self,
@@ -41,39 +41,30 @@ class Evaluator:
         self.context = context
         self.env = env
         self.policy = policy
-        self.requests = wiring.evaluate
-        self.weights = wiring.mailbox.reader()
+        self.weights = wiring.mailbox.reader(0)
         self.best = BestStore(Path(wiring.best))
         self.best_return = -np.inf if wiring.best_so_far is None else wiring.best_so_far
         self.board = board
 
     def run(self) -> None:
-        """Serves requests until the run's last one, or until stop is raised."""
+        """Evaluates what it is given until the run's last generation, or until stop is raised."""
         total = self.context.config.algo.trainer.num_learning_iterations
-        while not self.context.stop.is_set():
-            self.board.set_phase(Phase.WAITING)
-            wait_any([self.requests], self.context.stop, timeout_s=1.0)
-            self.board.beat()
-            if not self.requests.drain():
+        generation = 0
+        while generation < total and not self.context.stop.is_set():
+            # Looks before it waits: a successor finds what its predecessor may have left undone.
+            version = self.weights.poll()
+            if version is None:
+                self.board.set_phase(Phase.WAITING)
+                wait_any([self.weights.doorbell_fd], self.context.stop, timeout_s=1.0)
                 continue
-            generation = self._learner_generation()
+            generation = version
             try:
                 self._evaluate(generation)
             except StoppedError:
                 return
-            if generation >= total:
-                return
-
-    def _learner_generation(self) -> int:
-        rows = {row.name: row for row in self.context.control.snapshot()}
-        return rows[learner_name(0)].generation
 
     def _evaluate(self, generation: int) -> None:
-        version = self.weights.poll()
-        if version is not None:
-            self.policy.load(self.weights.payload)
-        if self.weights.version < 0:
-            return  # nothing has been learnt yet
+        self.policy.load(self.weights.payload)
         self.board.set_phase(Phase.EVALUATING)
         started = time.monotonic()
         config = self.context.config
@@ -100,7 +91,6 @@ class Evaluator:
     def _keep(self, result: EvalResult, generation: int) -> None:
         facts = {
             "generation": generation,
-            "updates": int(self.weights.version),
             "return_mean": float(result.return_mean),
             "return_ci95": float(result.return_ci95),
             "episodes": int(result.episodes),
@@ -116,9 +106,8 @@ class Evaluator:
 
     def _tell(self, result: EvalResult, generation: int, seconds: float, is_best: bool) -> None:
         log.info(
-            "generation %d, version %d: return %.1f +- %.1f over %d episodes in %.1f s%s",
+            "generation %d: return %.1f +- %.1f over %d episodes in %.1f s%s",
             generation,
-            self.weights.version,
             result.return_mean,
             result.return_ci95,
             result.episodes,
@@ -129,7 +118,6 @@ class Evaluator:
             {
                 "kind": "eval",
                 "generation": generation,
-                "version": int(self.weights.version),
                 "return_mean": float(result.return_mean),
                 "return_ci95": float(result.return_ci95),
                 "length_mean": float(result.length_mean),

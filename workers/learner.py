@@ -15,7 +15,7 @@ from motrix_rl.replay.buffer import ReplayBuffer
 from transport import Counter, Phase, WorkerBoard
 from workers.assembler import CollectorEndpoint, GenerationAssembler
 from workers.collectives import RankGroup, Ranks, SoloRank
-from workers.decision import UpdateSchedule, UtdMode, warmup_generations
+from workers.decision import ActingSchedule, UpdateSchedule, UtdMode, warmup_generations
 from workers.learner_state import CheckpointWriter, ResumePoint, check_replicas, rank_file, replay_file
 from workers.learning_loop import Learner
 from workers.publisher import Publisher
@@ -33,9 +33,13 @@ def run(context: WorkerContext, wiring: LearnerWiring, board: WorkerBoard) -> No
     torch.set_num_threads(context.num_threads)
     learner = build_learner(context, wiring, board)
     if wiring.resume is not None:
-        load_checkpoint(learner, open_checkpoint(Path(wiring.resume)), context.config.num_envs)
+        load_checkpoint(
+            learner, open_checkpoint(Path(wiring.resume)), context.config.num_envs, wiring.continues
+        )
     agree_on_parameters(learner)
-    if wiring.resume is not None:
+    if context.config.deterministic:
+        learner.publisher.publish(learner.admitted)
+    elif wiring.resume is not None:
         learner.publisher.publish()  # the refill acts with the restored policy
     board.set(Counter.GENERATION, learner.admitted)
     board.set(Counter.UPDATES, learner.agent.updates_done)
@@ -95,6 +99,7 @@ def build_learner(context: WorkerContext, wiring: LearnerWiring, board: WorkerBo
     checkpoints = CheckpointWriter(
         CheckpointStore(Path(context.files.run_dir) / "checkpoints", config.checkpoint.keep_last),
         save_replay=config.checkpoint.save_replay,
+        collect_states=config.deterministic,
         metadata={"task": config.task, "num_envs": config.num_envs},
     )
     return Learner(
@@ -105,17 +110,21 @@ def build_learner(context: WorkerContext, wiring: LearnerWiring, board: WorkerBo
             point, settings.num_updates, warmup, options.utd_mode, same_layout(point, config.num_envs, ranks)
         ),
         ranks=ranks,
-        publisher=Publisher(agent, wiring.mailboxes, options.weight_publish_interval),
+        publisher=Publisher(
+            agent, wiring.mailboxes, 0 if config.deterministic else options.weight_publish_interval
+        ),
         statistics=EpisodeStatistics(num_envs),
         checkpoints=checkpoints,
         report=report,
         board=board,
+        control=context.control,
         notices=wiring.notices,
         handshake=context.handshake,
-        evaluate=wiring.evaluate,
+        evaluation=wiring.evaluation,
+        acting=ActingSchedule.of(config, start),
         stop=context.stop,
         total=trainer.num_learning_iterations,
-        max_ingest=options.max_ingest_per_iter,
+        max_ingest=1 if config.deterministic else options.max_ingest_per_iter,
         save_interval=config.checkpoint.interval,
         eval_interval=config.eval.interval,
     )
@@ -173,7 +182,7 @@ def schedule_for(
     )
 
 
-def load_checkpoint(learner: Learner, checkpoint: CheckpointRef, num_envs: int) -> None:
+def load_checkpoint(learner: Learner, checkpoint: CheckpointRef, num_envs: int, continues: bool) -> None:
     """Puts the learner where the checkpoint was written.
 
     On another layout (environments or learners) the networks and their optimisers go on, and what belonged to
@@ -188,11 +197,12 @@ def load_checkpoint(learner: Learner, checkpoint: CheckpointRef, num_envs: int) 
     try:
         learner.agent.load_state_dict(state["agent"], local=same)
         if rank == 0 or same:
-            learner.statistics.load_state_dict(state["statistics"])
+            learner.statistics.load_state_dict(state["statistics"], running=continues)
         if point.has_replay and same:
             learner.replay.load_state_dict(load_file(checkpoint, replay_file(rank)))
+        if not continues:  # fresh environments: no row and no running return goes on
             learner.replay.mark_last_cut(0, learner.replay.num_envs)
-        learner.agent.mark_last_cut(0, learner.replay.num_envs)  # fresh environments: no return goes on
+            learner.agent.mark_last_cut(0, learner.replay.num_envs)
     except ValueError as fault:
         raise MotrixError(f"cannot resume from {checkpoint.path}: {fault}") from fault
     log.info("resumed from %s: generation %d, %d updates", checkpoint.path, point.generation, point.updates)

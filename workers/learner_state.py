@@ -12,7 +12,9 @@ import numpy as np
 import torch
 
 from motrix_rl.checkpoint import CheckpointRef, CheckpointSaveError, CheckpointStore
+from transport import wait_any
 from workers.collectives import Ranks, ReplicasDifferError
+from workers.collector_state import discard_pending, take_state
 from workers.decision import UpdateSchedule
 
 if TYPE_CHECKING:
@@ -91,9 +93,18 @@ class CheckpointWriter:
         store: the run's checkpoints.
         save_replay: also write the replay.
         metadata: plain values every manifest carries (task, num_envs, configuration).
+        collect_states: at scheduled generations the collectors' states belong in it (deterministic mode).
     """
 
-    def __init__(self, store: CheckpointStore, *, save_replay: bool, metadata: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        store: CheckpointStore,
+        *,
+        save_replay: bool,
+        metadata: dict[str, Any],
+        collect_states: bool = False,
+    ) -> None:
+        self._collect_states = collect_states
         self._store = store
         self._save_replay = save_replay
         self._metadata = metadata
@@ -122,6 +133,7 @@ class CheckpointWriter:
         except CheckpointSaveError as error:
             self._failed(learner, str(error))
             return
+        discard_pending(path.parent, learner.admitted)
         log.info("saved checkpoint %s", path)
         learner.report.note(f"saved checkpoint {path}", checkpoint=str(path))
 
@@ -145,6 +157,8 @@ class CheckpointWriter:
                 facts = {"generation": learner.admitted, "updates": agent.updates_done}
                 payload = policy_payload(vector, agent.config, agent.env_spec, **facts)
                 self._store.save_file(staging, POLICY_FILE, payload)
+            if self._collect_states and learner.acting is not None:
+                take_states(learner, staging)
         except CheckpointSaveError as error:
             return str(error)
         return None
@@ -169,6 +183,25 @@ class CheckpointWriter:
     def _failed(learner: Learner, why: str) -> None:
         log.error("checkpoint not saved: %s", why)
         learner.report.note(f"checkpoint not saved: {why}", level="error")
+
+
+def take_states(learner: Learner, staging: Path) -> None:
+    """Moves the states of this rank's collectors into a scheduled checkpoint.
+
+    Each collector writes its state before it acts in this generation, for which it waits for the version
+    that was just published; so it is there, or soon will be. A stop ends the wait: the checkpoint is then
+    one like those of the asynchronous mode.
+    """
+    assert learner.acting is not None
+    if not learner.acting.is_boundary(learner.admitted):
+        return
+    for endpoint in learner.assembler.endpoints:
+        while learner.collector_saved(endpoint.collector) < learner.admitted:
+            wait_any([], learner.stop, timeout_s=0.002)
+            if learner.stop.is_set():
+                return
+            learner.board.beat()
+        take_state(staging, learner.admitted, endpoint.collector)
 
 
 def check_replicas(ranks: Ranks, parameter_hash: Callable[[], str]) -> None:

@@ -13,18 +13,19 @@ import torch
 from motrix_rl.algorithms.fastsac.agent import FastSACAgent
 from motrix_rl.replay.buffer import ReplayBuffer
 from transport import (
+    ControlBlock,
     Counter,
-    EventFd,
     Phase,
     PipeReader,
     StartupHandshake,
     StopSignal,
+    WeightMailbox,
     WorkerBoard,
     wait_any,
 )
 from workers.assembler import CollectorEndpoint, GenerationAssembler, Shard
 from workers.collectives import Ranks
-from workers.decision import Decision, LearnerView, Operation, UpdateSchedule, decide
+from workers.decision import ActingSchedule, Decision, LearnerView, Operation, UpdateSchedule, decide
 from workers.learner_state import CheckpointWriter
 from workers.publisher import Publisher
 from workers.reporting import LearnerReport
@@ -32,9 +33,6 @@ from workers.statistics import EpisodeStatistics
 from workers.wiring import collector_name
 
 log = logging.getLogger(__name__)
-
-#: What a step brought, beside its observation.
-OUTCOME = ("reward", "terminated", "truncated", "cut")
 
 #: What a step brought, beside its observation.
 OUTCOME = ("reward", "terminated", "truncated", "cut")
@@ -62,9 +60,11 @@ class Learner:
         checkpoints: CheckpointWriter,
         report: LearnerReport,
         board: WorkerBoard,
+        control: ControlBlock,
         notices: PipeReader,
         handshake: StartupHandshake,
-        evaluate: EventFd,
+        evaluation: WeightMailbox,
+        acting: ActingSchedule | None = None,
         stop: StopSignal,
         total: int,
         max_ingest: int,
@@ -81,9 +81,11 @@ class Learner:
         self.checkpoints = checkpoints
         self.report = report
         self.board = board
+        self.control = control
         self.notices = notices
         self.handshake = handshake
-        self.evaluate = evaluate
+        self.evaluation = Publisher(agent, (evaluation,), 0)
+        self.acting = acting
         self.stop = stop
         self.total = total
         self.max_ingest = max_ingest
@@ -177,17 +179,26 @@ class Learner:
         self.assembler.release_popped()
         if decision.num_updates:
             self._update(decision.num_updates)
-        evaluation_due = self._evaluation_due()
-        if evaluation_due and self.agent.updates_done > 0:
-            self.publisher.publish()  # before the count: an evaluator that sees the end has the last version
+        if self.acting is not None:
+            self.publisher.publish(self.admitted)
+        if self._evaluation_due():
+            self.evaluation.publish(self.admitted)
         self.board.set(Counter.GENERATION, self.admitted)
         self.report.after_decision(self, decision.generation)
-        if evaluation_due:
-            self.evaluate.post()
+
+    def collector_saved(self, collector: int) -> int:
+        """Generation for which a collector has last written its state (deterministic mode)."""
+        rows = {row.name: row for row in self.control.snapshot()}
+        return rows[collector_name(collector)].saved
+
+    def policy_lag(self, version: int) -> int:
+        """Updates between the version that acted and now."""
+        acted = version if self.acting is None else self.schedule.due(version)
+        return self.agent.updates_done - acted
 
     def _evaluation_due(self) -> bool:
-        """Whether the run has crossed another multiple of the interval, or is at its end, where the evaluator
-        waits for a last request even if nothing was learnt."""
+        """Whether the run has crossed another multiple of the interval, or is at its end, which the evaluator
+        waits for even if nothing was learnt."""
         if self.eval_interval == 0 or self.ranks.rank != 0:
             return False
         multiple = self.admitted // self.eval_interval
@@ -214,7 +225,7 @@ class Learner:
 
     def _update(self, count: int) -> None:
         self.board.set_phase(Phase.UPDATING)
-        if self.publisher.version < 0:
+        if self.publisher.version < 0 and self.acting is None:
             self.publisher.publish()  # learning begins
         self.agent.update(self.replay, count, on_update=self._after_update)
 

@@ -58,7 +58,7 @@ class LearnerReport:
     def saw_slot(self, learner: Learner, shard: Shard) -> None:
         """Notes the policy lag of an admitted shard; one that acted at random has none."""
         if shard.policy_version >= 0:
-            self._lag.add(learner.agent.updates_done - shard.policy_version)
+            self._lag.add(learner.policy_lag(shard.policy_version))
 
     def after_decision(self, learner: Learner, generation: int) -> None:
         """Sends a record when one is due, else a panel update when a second has passed.

@@ -10,7 +10,6 @@ from topology import CollectorInfo
 from transport import (
     ControlBlock,
     Descriptor,
-    EventFd,
     PipeReader,
     PipeWriter,
     Ring,
@@ -37,7 +36,7 @@ class RunResources:
         rings: by collector id.
         mailboxes: by NUMA node (None = unpinned); written by the rank the topology names.
         notices: pipes from the supervisor to each learner rank: (read end, write end).
-        evaluate: rung by rank 0 for the evaluator.
+        evaluation: policies that rank 0 wants evaluated; its doorbell wakes the evaluator.
         listener: where several ranks meet; None for a single one.
     """
 
@@ -47,12 +46,18 @@ class RunResources:
     rings: dict[int, Ring]
     mailboxes: dict[int | None, WeightMailbox]
     notices: dict[int, tuple[PipeReader, PipeWriter]]
-    evaluate: EventFd
+    evaluation: WeightMailbox
     listener: socket.socket | None
 
     @classmethod
     def create(
-        cls, plan: TrainingPlan, *, ring_capacity: int, start_generation: int, policy_size: int
+        cls,
+        plan: TrainingPlan,
+        *,
+        ring_capacity: int,
+        start_generation: int,
+        policy_size: int,
+        deterministic: bool,
     ) -> RunResources:
         """Makes them all; nothing gets a name in the file system.
 
@@ -61,9 +66,11 @@ class RunResources:
             ring_capacity: slots of each ring.
             start_generation: generation of the first slot (that of the checkpoint when resuming).
             policy_size: float32 values of one version of the policy.
+            deterministic: collectors wait for versions, so each gets a doorbell.
         """
         topology = plan.topology
         names = worker_names(plan)
+        doorbells = len(topology.collectors) if deterministic else 0
         collectors = [collector_name(info.id) for info in topology.collectors]
         return cls(
             control=ControlBlock.create(names),
@@ -75,9 +82,12 @@ class RunResources:
                 )
                 for info in topology.collectors
             },
-            mailboxes={node: WeightMailbox.create(FLOAT * policy_size) for node, _ in topology.mailbox_nodes},
+            mailboxes={
+                node: WeightMailbox.create(FLOAT * policy_size, num_doorbells=doorbells)
+                for node, _ in topology.mailbox_nodes
+            },
             notices={info.rank: message_pipe() for info in topology.learners},
-            evaluate=EventFd(label="evaluation request"),
+            evaluation=WeightMailbox.create(FLOAT * policy_size, num_doorbells=1),
             listener=_listen_on_loopback() if topology.world_size > 1 else None,
         )
 
@@ -100,7 +110,7 @@ class RunResources:
             writer.close()
         self.handshake.close()
         self.control.close()
-        self.evaluate.close()
+        self.evaluation.close()
         if self.listener is not None:
             self.listener.close()
         self.stop.close()

@@ -15,6 +15,7 @@ from motrix_rl.runs import RunDirectory, newest_run, resolve_run
 from motrix_rl.tasks.registry import parse_task
 from topology import to_json
 from topology.description import describe_machine
+from workers.collector_state import collector_file
 from workers.planning import TrainingPlan
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class RunStart:
         checkpoint: what it goes on from; None for a fresh run.
         generation: generations already admitted (0 for a fresh run).
         best_return: mean return of the best policy so far; None when there is none.
+        continues: the checkpoint holds the collectors' state, and this run goes on with it to the bit.
         skipped: lines about checkpoints that could not be used.
     """
 
@@ -41,6 +43,7 @@ class RunStart:
     checkpoint: Path | None
     generation: int
     best_return: float | None
+    continues: bool = False
     skipped: tuple[str, ...] = ()
 
 
@@ -80,8 +83,22 @@ def prepare_run(config: RootConfig, plan: TrainingPlan) -> RunStart:
         checkpoint=checkpoint,
         generation=generation,
         best_return=best,
+        continues=checkpoint is not None and _continues(config, plan, checkpoint),
         skipped=tuple(skipped),
     )
+
+
+def _continues(config: RootConfig, plan: TrainingPlan, checkpoint: Path) -> bool:
+    """Whether everything that the deterministic mode needs is in the checkpoint, for this very layout."""
+    found = open_checkpoint(checkpoint)
+    collectors = {collector_file(info.id) for info in plan.topology.collectors}
+    same = (
+        int(found.metadata["num_envs"]) == config.num_envs
+        and int(found.metadata["world_size"]) == plan.topology.world_size
+        and bool(found.metadata["replay"])
+        and {name for name in found.files if name.startswith("collector")} == collectors
+    )
+    return config.deterministic and same
 
 
 def best_return(directory: RunDirectory) -> float | None:

@@ -85,15 +85,23 @@ class EpisodeStatistics:
         return EpisodeSummary(mean_return, mean_length, count, self.episodes, self.aborted)
 
     def state_dict(self) -> dict[str, Any]:
-        """Counters and the window; running episodes are not kept, since a resume starts fresh ones."""
+        """Counters, the window, and the running episodes (which only a deterministic resume goes on with)."""
         return {
+            "running": [self._return.tolist(), self._length.tolist()],
             "episodes": self.episodes,
             "aborted": self.aborted,
             "finished": [list(pair) for pair in self._finished],
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores what :meth:`state_dict` wrote."""
+    def load_state_dict(self, state: dict[str, Any], *, running: bool = False) -> None:
+        """Restores what :meth:`state_dict` wrote.
+
+        Args:
+            state: what it wrote.
+            running: the environments go on too, and with them their episodes.
+        """
+        if running:
+            self._return[:], self._length[:] = state["running"]
         self.episodes = int(state["episodes"])
         self.aborted = int(state["aborted"])
         self._finished.clear()

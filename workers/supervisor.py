@@ -131,6 +131,7 @@ class Supervisor:
             ring_capacity=self.options.ring_capacity,
             start_generation=start.generation,
             policy_size=plan.policy_size,
+            deterministic=config.deterministic,
         )
         self.crew = Crew(config, plan, start, self.resources, self.fleet)
         self.status = StatusBoard(config, plan, start, self.fleet, self.resources, self.output)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from transport import (
     ControlBlock,
     Descriptor,
-    EventFd,
     PipeReader,
     PipeWriter,
     Ring,
@@ -101,6 +100,9 @@ class CollectorWiring:
         mailbox: weights; the collector is one of its readers.
         random_until: generations below this act at random (the warm-up of the first start).
         device: where its inference runs.
+        start: first generation of this life of the run.
+        state: file with the state to go on with to the bit, or None (deterministic mode).
+        doorbell: rung when a version is published (deterministic mode), or None.
     """
 
     index: int
@@ -110,6 +112,9 @@ class CollectorWiring:
     mailbox: WeightMailbox
     random_until: int
     device: str = "cpu"
+    start: int = 0
+    state: str | None = None
+    doorbell: int | None = None
 
 
 @dataclass(frozen=True)
@@ -149,10 +154,11 @@ class LearnerWiring:
         mailboxes: weights; this rank is their only writer (one for each NUMA node it serves; none where
             another rank does).
         notices: the supervisor's pipe to this rank.
-        evaluate: rung by the rank when a version is to be evaluated.
+        evaluation: rank 0 puts a policy there when it is to be evaluated; its version is the generation.
         group: where the ranks meet; None for a single rank.
         exclusive: every rank has a GPU of its own.
         resume: checkpoint directory to load, or None.
+        continues: the collectors go on with the checkpoint's environments (deterministic mode).
     """
 
     rank: int
@@ -162,10 +168,11 @@ class LearnerWiring:
     shards: dict[int, tuple[int, int]]
     mailboxes: tuple[WeightMailbox, ...]
     notices: PipeReader
-    evaluate: EventFd
+    evaluation: WeightMailbox
     group: GroupAddress | None = None
     exclusive: bool = False
     resume: str | None = None
+    continues: bool = False
 
 
 @dataclass(frozen=True)
@@ -173,13 +180,12 @@ class EvaluatorWiring:
     """The evaluator's own channels.
 
     Attributes:
-        mailbox: weights; the evaluator is one of its readers.
-        evaluate: rung by learner rank 0; the evaluator is its only reader.
+        mailbox: policies to evaluate, the newest counts; learner rank 0 writes, the evaluator alone reads. A
+            version is the generation that the policy has learnt up to.
         best: directory of the best policy; the evaluator is its only writer.
         best_so_far: mean return of the best policy found before a resume.
     """
 
     mailbox: WeightMailbox
-    evaluate: EventFd
     best: str
     best_so_far: float | None = None

@@ -3,6 +3,7 @@
 from motrix_rl.checkpoint.best import BestStore
 from motrix_rl.checkpoint.errors import CheckpointError, CheckpointSaveError
 from motrix_rl.checkpoint.store import CheckpointRef, CheckpointStore, load_file, open_checkpoint
+from motrix_rl.checkpoint.tensors import write_object
 
 __all__ = [
     "BestStore",
@@ -12,4 +13,5 @@ __all__ = [
     "CheckpointStore",
     "load_file",
     "open_checkpoint",
+    "write_object",
 ]

@@ -213,6 +213,19 @@ class RootConfig(ConfigModel):
         default=0, ge=0, lt=2**32, description="Seed of networks, environments, actions and batches."
     )
     num_envs: int = Field(default=32, ge=1, description="Environments in all, over all collectors.")
+    deterministic: bool = Field(
+        default=False,
+        description="Act by a fixed schedule instead of a race: the same seed gives the same run to the bit on"
+        " the same machine, and a resume from a scheduled checkpoint (with checkpoint.save_replay) goes on to"
+        " the bit.",
+    )
+    lag: int = Field(
+        default=1,
+        ge=0,
+        le=2,
+        description="Of deterministic runs: generations between the newest data that a policy has learnt from"
+        " and the generation that it acts in, less one; 0 = collecting and learning take turns.",
+    )
     run_dir: str | None = Field(
         default=None,
         description="Directory of the run; null = runs_root/<task>/<backend>.<algorithm>/<time>-<id>.",
