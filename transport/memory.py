@@ -6,7 +6,6 @@ that holds it, however that process ends.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import mmap
 import os
@@ -100,11 +99,9 @@ class SharedBlock:
     def close(self) -> None:
         """Give up this process's hold; arrays that are alive keep their pages mapped until collected."""
         self._descriptor.close()
-        mapping, self._map = self._map, None
-        if mapping is not None:
-            # BufferError: arrays exist; the mapping goes with the last of them.
-            with contextlib.suppress(BufferError):
-                mapping.close()
+        # Not `mmap.close`: a numpy array refers to its mapping but does not lock it, and would read unmapped
+        # memory. The mapping goes with the last array.
+        self._map = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_descriptor": self._descriptor, "_map": None, "nbytes": self.nbytes, "label": self.label}

@@ -158,6 +158,7 @@ def read_for(
     *,
     mailbox: WeightMailbox,
     stop: StopSignal,
+    ready: StopSignal,
     report: PipeWriter,
     slow: bool = False,
     doorbell: int | None = None,
@@ -165,6 +166,7 @@ def read_for(
     """Poll as fast as possible; report (versions read, newest, torn reads) or what was wrong."""
     reader = SlowReader(mailbox, None) if slow else mailbox.reader(doorbell)
     last, count = -1, 0
+    ready.set()
     while not stop.is_set():
         version = reader.poll()
         if version is None:

@@ -1,8 +1,8 @@
 """SIGKILL of the producer: at every step of its protocol, and at random moments, many times.
 
-A process forked from a small spawned one (the nursery) is quick to start, so hundreds of lives fit into seconds.
-The nursery is consumer and supervisor at once: it kills, reaps, recovers, starts the successor, and checks every
-slot byte for byte.
+A process forked from a small spawned one (the nursery) is quick to start, so hundreds of lives fit into
+seconds. The nursery is consumer and supervisor at once: it kills, reaps, recovers, starts the successor, and
+checks every slot byte for byte.
 """
 
 from __future__ import annotations
