@@ -101,6 +101,12 @@ LEFT_OUT: dict[str, dict[str, Any]] = {
     },
     "humanoid without forces": {"include_cfrc_ext_in_observation": False, "contact_cost_weight": 0.0},
     "hopper": {"terminate_when_unhealthy": False},
+    # Wide enough but for the range of the rest of the state, which otherwise never decides.
+    "hopper by its state": {
+        "healthy_state_range": (-2.0, 2.0),
+        "healthy_z_range": (0.0, 9.0),
+        "healthy_angle_range": (-9.0, 9.0),
+    },
 }
 
 
