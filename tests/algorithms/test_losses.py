@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import distributions as D
+from torch import distributions
 
 from motrix_rl.algorithms.fastsac import losses
 from motrix_rl.algorithms.fastsac.config import FastSACConfig
@@ -21,9 +21,13 @@ def test_log_prob_equals_the_transformed_normal(seed: int, scale: float, bias: f
     mean, log_std, noise = (torch.randn(6, 4, generator=g, dtype=torch.float64) for _ in range(3))
     squashed, log_prob = losses.squash(mean, log_std - 1.0, noise)
     log_prob = log_prob - 4 * math.log(scale)
-    base = D.Independent(D.Normal(mean, (log_std - 1.0).exp()), 1)
-    policy = D.TransformedDistribution(
-        base, [D.TanhTransform(cache_size=1), D.AffineTransform(bias, scale, event_dim=1)]
+    base = distributions.Independent(distributions.Normal(mean, (log_std - 1.0).exp()), 1)
+    policy = distributions.TransformedDistribution(
+        base,
+        [
+            distributions.TanhTransform(cache_size=1),
+            distributions.AffineTransform(bias, scale, event_dim=1),
+        ],
     )
     # Evaluated forwards from u, so that the reference does not lose digits to atanh.
     u = mean + noise * (log_std - 1.0).exp()
@@ -42,7 +46,9 @@ def test_log_prob_stays_finite_where_tanh_saturates() -> None:
     mean = torch.tensor([[30.0, -30.0]])
     _, log_prob = losses.squash(mean, torch.zeros(1, 2), torch.zeros(1, 2))
     # -log(1 - tanh(30)^2) = 2 (30 - log 2) to first order: 58.61 each; the normal's density is 1/sqrt(2 pi).
-    assert float(log_prob) == pytest.approx(2 * (2 * (30 - math.log(2)) - 0.5 * math.log(2 * math.pi)), rel=1e-6)
+    assert float(log_prob) == pytest.approx(
+        2 * (2 * (30 - math.log(2)) - 0.5 * math.log(2 * math.pi)), rel=1e-6
+    )
 
 
 @pytest.mark.covers("A2")

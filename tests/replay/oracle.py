@@ -1,4 +1,4 @@
-"""A replay that keeps everything in lists and looks every window up one step at a time, and streams to feed it."""
+"""A replay that keeps everything in lists and walks every window step by step, and streams to feed it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def random_generation(
     end: float = 0.2,
     cut: float = 0.1,
 ) -> Shard:
-    """One vector step in which much ends, is truncated (both at once, too) or cut. Unused final rows are NaN."""
+    """One vector step in which much ends (in both ways at once, too) or is cut; unused final rows are NaN."""
     terminated = (rng.random(envs) < end / 2).astype(np.uint8)
     truncated = (rng.random(envs) < end / 2).astype(np.uint8)
     broken = (rng.random(envs) < cut).astype(np.uint8)

@@ -206,5 +206,5 @@ def test_state_survives_a_file_and_goes_on_equal(steps: int) -> None:
 
 @pytest.mark.covers("C6")
 def test_state_of_other_sizes_is_refused() -> None:
-    with pytest.raises(ValueError, match="num_envs 4 .here 5"):
+    with pytest.raises(ValueError, match=r"num_envs 4 \(here 5\)"):
         make(num_envs=5).load_state_dict(make().state_dict())

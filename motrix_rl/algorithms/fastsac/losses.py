@@ -100,7 +100,8 @@ def project(probs: Tensor, reward: Tensor, discount: Tensor, v_min: float, v_max
     position = torch.addcmul(start[:, None], discount[:, None], grid).clamp_(0.0, float(top))
     lower = position.floor()
     fraction = position - lower
-    left = lower.to(torch.int64).expand(num_critics, batch, num_atoms)
+    # A NaN casts to an index far outside: clamped, it stays a NaN in the mass, for the finite check to find.
+    left = lower.to(torch.int64).clamp_(0, top).expand(num_critics, batch, num_atoms)
     right = (left + 1).clamp_(max=top)
     moved = probs * fraction
     out = torch.zeros_like(probs)
