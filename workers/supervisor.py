@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import logging
-import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from motrix_rl.console import BootStatus, RunStatus, make_console
+from motrix_rl.errors import MotrixError
 from motrix_rl.logs import OutputPump, tail
 from motrix_rl.metrics import MetricsWriter
 from motrix_rl.runs import RunDirectory
-from transport import StopReason
+from transport import StopReason, TransportError
 from workers.crew import Crew
 from workers.fleet import Fleet, Worker
+from workers.interrupts import Interrupts
 from workers.planning import TrainingPlan, make_plan, require_room
 from workers.resources import RunResources
 from workers.resume import RunStart, prepare_run
@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 FRAME_S = 0.25
 #: Seconds that the rest of a run has after one of its workers failed.
 FAULT_GRACE_S = 5.0
+
+#: Seconds that a hung worker has to write its stacks.
+STACKS_S = 1.0
 
 #: Seconds in which whoever still waits at the end of a finished run leaves.
 CLOSING_GRACE_S = 2.0
@@ -68,45 +71,6 @@ class Outcome:
     kind: OutcomeKind = "running"
     reason: str = ""
     culprit: str | None = None
-
-
-class Interrupts:
-    """Counts SIGINT, SIGTERM and SIGHUP; the wake-up descriptor ends the supervisor's wait at once."""
-
-    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.name = ""
-        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-
-    def _note(self, signum: int, _frame: Any) -> None:
-        self.count += 1
-        self.name = signal.Signals(signum).name
-
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Handlers of the parent while the run lasts; what was there before comes back afterwards."""
-        before = {signum: signal.signal(signum, self._note) for signum in self.SIGNALS}
-        wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        try:
-            yield
-        finally:
-            signal.set_wakeup_fd(wakeup)
-            for signum, handler in before.items():
-                signal.signal(signum, handler)
-            os.close(self._read)
-            os.close(self._write)
-
-    def fileno(self) -> int:
-        return self._read
-
-    def clear_wakeup(self) -> None:
-        """Empties the wake-up pipe."""
-        try:
-            os.read(self._read, 4096)
-        except BlockingIOError:
-            return
 
 
 class Supervisor:
@@ -166,7 +130,11 @@ class Supervisor:
     # Boot ---------------------------------------------------------------------------------------------------
 
     def _boot(self) -> None:
-        self.crew.start_all()
+        try:
+            self.crew.start_all()
+        except OSError as fault:  # processes or descriptors are short: a user's condition, not a defect
+            self.outcome = Outcome("failed", f"the workers cannot be started: {explained(fault)}")
+            return
         deadline = time.monotonic() + self.options.boot_timeout_s
         while self.outcome.kind == "running":
             self._tick(FRAME_S)
@@ -183,6 +151,7 @@ class Supervisor:
                 names = ", ".join(waiting)
                 for name in waiting:
                     request_stacks(self.fleet.workers[name])
+                self._let_stacks_arrive()
                 self._fail(
                     waiting[0],
                     f"boot took longer than boot_timeout_s={limit:g} s; not ready: {names}",
@@ -237,10 +206,14 @@ class Supervisor:
         request_stacks(worker)
         self.console.note(f"{worker.name} is hung ({why}); its stacks are in its log")
         worker.error = {"line": f"hung: {why}", "traceback": f"{worker.name} was hung: {why}\n"}
-        end = time.monotonic() + 1.0
-        while time.monotonic() < end:  # let the stacks arrive in the log
-            self._tick(0.1)
+        self._let_stacks_arrive()
         worker.process.kill()
+
+    def _let_stacks_arrive(self) -> None:
+        """Stacks come through a worker's pipe; who is killed first would leave none in its log."""
+        end = time.monotonic() + STACKS_S
+        while time.monotonic() < end:
+            self._tick(0.1)
 
     # Ending -------------------------------------------------------------------------------------------------
 
@@ -281,7 +254,7 @@ class Supervisor:
         if self.outcome.kind != "failed":
             self.outcome = Outcome("failed", reason, culprit)
             worker = self.fleet.workers.get(culprit)
-            if worker is not None and not worker.alive:
+            if worker is not None:
                 self._write_error(worker)
 
     def _write_error(self, worker: Worker) -> None:
@@ -291,7 +264,8 @@ class Supervisor:
             return  # the worker wrote its own traceback
         lines = tail(self.start.directory.log_path(worker.name), 40)
         told = "" if worker.error is None else str(worker.error.get("traceback", ""))
-        text = f"{worker.name} {worker.cause()}\n{told}\nlast lines of its log:\n" + "\n".join(lines)
+        head = self.outcome.reason if worker.alive else f"{worker.name} {worker.cause()}"
+        text = f"{head}\n{told}\nlast lines of its log:\n" + "\n".join(lines)
         try:
             self.start.directory.write_error(worker.name, text)
         except OSError as fault:
@@ -394,8 +368,24 @@ def run_training(config: RootConfig) -> int:
     Raises:
         UsageError: the request is wrong; nothing was started.
         TopologyError: the request does not fit the machine; nothing was started.
+        MotrixError: memory or descriptors are short.
     """
     plan = make_plan(config)
     require_room(plan)
     start = prepare_run(config, plan)
-    return Supervisor(start.config, plan, start).run()
+    try:
+        supervisor = Supervisor(start.config, plan, start)
+    except (OSError, TransportError) as fault:
+        reason = f"the run cannot be set up: {explained(fault)}"
+        start.directory.record.finish("failed", reason)
+        raise MotrixError(reason) from fault
+    return supervisor.run()
+
+
+def explained(fault: OSError | TransportError) -> str:
+    """What the system refused, and what to do about it."""
+    if isinstance(fault, OSError) and fault.errno in (errno.EMFILE, errno.ENFILE):
+        return "the limit on open files is reached; raise it (`ulimit -n 4096`)"
+    if isinstance(fault, OSError) and fault.errno in (errno.EAGAIN, errno.ENOMEM):
+        return f"{fault.strerror}; end other processes, or raise the limit on processes (`ulimit -u`)"
+    return str(fault)
