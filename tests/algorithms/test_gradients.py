@@ -120,3 +120,17 @@ def test_compiled_and_eager_agree() -> None:
             agent.update_on(random_batch(16, seed=seed), noise[0], noise[1])
     torch.testing.assert_close(compiled.critic_group.param, plain.critic_group.param, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(compiled.actor_group.param, plain.actor_group.param, rtol=1e-4, atol=1e-5)
+
+
+def test_without_a_compiler_it_runs_eagerly_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("no working C++ compiler found\nand more")
+
+    monkeypatch.setattr(torch, "compile", broken)
+    agent = make_agent(small_config(compile=True))
+    agent.update_on(random_batch(16), torch.zeros(16, 3), torch.zeros(16, 3))
+    assert agent.updates_done == 1
+    (record,) = caplog.records
+    assert "running eagerly (no working C++ compiler found)" in record.message
