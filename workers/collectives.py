@@ -19,6 +19,7 @@ from torch import Tensor
 
 from transport import Phase, WorkerBoard
 from workers.decision import Decision, Operation
+from workers.machines import interface_towards
 from workers.wiring import GroupAddress
 
 log = logging.getLogger(__name__)
@@ -112,8 +113,10 @@ class RankGroup:
         self.calls: Tally[str] = Tally()
         self._board = board
         self._sequence = 0
-        if address.loopback:
-            os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        interface = interface_towards(address.host)
+        if interface is not None:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
         store = dist.TCPStore(  # pyright: ignore[reportPrivateImportUsage] - documented, but not listed
             address.host,
             address.port,

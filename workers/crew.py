@@ -110,6 +110,7 @@ class Crew:
             notices=self._resources.notices[info.rank][0],
             evaluation=self._resources.evaluation,
             group=self._resources.group_address(info.rank),
+            nnodes=self._topology.nnodes,
             exclusive=len({learner.device for learner in self._topology.learners})
             == len(self._topology.learners),
             resume=None if self._start.checkpoint is None else str(self._start.checkpoint),

@@ -124,6 +124,7 @@ def build_learner(context: WorkerContext, wiring: LearnerWiring, board: WorkerBo
         acting=ActingSchedule.of(config, start),
         stop=context.stop,
         total=trainer.num_learning_iterations,
+        nnodes=wiring.nnodes,
         max_ingest=1 if config.deterministic else options.max_ingest_per_iter,
         save_interval=config.checkpoint.interval,
         eval_interval=config.eval.interval,

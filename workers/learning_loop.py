@@ -67,6 +67,7 @@ class Learner:
         acting: ActingSchedule | None = None,
         stop: StopSignal,
         total: int,
+        nnodes: int = 1,
         max_ingest: int,
         save_interval: int,
         eval_interval: int,
@@ -88,10 +89,12 @@ class Learner:
         self.acting = acting
         self.stop = stop
         self.total = total
+        self.nnodes = nnodes
         self.max_ingest = max_ingest
         self.save_interval = save_interval
         self.eval_interval = eval_interval
         self.admitted = assembler.next_generation
+        self._another_machine_stops = False
         self._saved_at = self.admitted
         self._evaluated = self.admitted // eval_interval if eval_interval else 0
 
@@ -119,7 +122,7 @@ class Learner:
                 complete=self.assembler.complete,
                 done=self.agent.updates_done,
                 total=self.total,
-                stopping=self.stop.is_set(),
+                stopping=self.stop.is_set() or self._another_machine_stops,
                 save_due=self.save_interval > 0 and self.admitted % self.save_interval == 0,
                 saved=self._saved_at == self.admitted,
             )
@@ -176,6 +179,8 @@ class Learner:
         while self.admitted < min(decision.generation, self.assembler.complete):
             self._admit()
         self.agent.sync_statistics()
+        if self.nnodes > 1:  # on one machine the stop signal is everybody's
+            self._another_machine_stops = bool(self.ranks.gather("stop", [self.stop.is_set()]).any())
         self.assembler.release_popped()
         if decision.num_updates:
             self._update(decision.num_updates)

@@ -13,6 +13,7 @@ from topology import (
     MachineSpec,
     TrainerRequest,
     TrainerTopology,
+    World,
     render_plan,
     require_memory,
     resolve_trainer_topology,
@@ -65,19 +66,26 @@ class TrainingPlan:
         return self.request.policy_bytes // FLOAT
 
 
-def make_plan(config: RootConfig, machine: MachineSpec | None = None) -> TrainingPlan:
-    """Resolves the layout; starts nothing.
+def make_plan(
+    config: RootConfig, machine: MachineSpec | None = None, world: World | None = None
+) -> TrainingPlan:
+    """Resolves the layout of one machine; starts nothing.
+
+    Args:
+        config: the run.
+        machine: the machine; None = this one.
+        world: where it stands among several; None = it is alone.
 
     Raises:
         UsageError: the task is unknown or cannot be trained.
         TopologyError: the request does not fit the machine.
     """
     machine = MachineSpec.detect() if machine is None else machine
-    request = trainer_request(config, None)
+    request = trainer_request(config, None, world)
     resolve_trainer_topology(machine, request)  # refuse what no layout can serve before loading a simulator
     task = parse_task(config.task)
     spec = env_spec(task.task, task.backend, config.env)
-    request = trainer_request(config, spec)
+    request = trainer_request(config, spec, world)
     return TrainingPlan(machine, request, resolve_trainer_topology(machine, request), spec)
 
 
@@ -86,13 +94,14 @@ def require_room(plan: TrainingPlan) -> None:
     require_memory(plan.machine, plan.topology, plan.request)
 
 
-def trainer_request(config: RootConfig, spec: EnvSpec | None) -> TrainerRequest:
+def trainer_request(config: RootConfig, spec: EnvSpec | None, world: World | None = None) -> TrainerRequest:
     """The resolver's request; bytes are 0 while the task's sizes are unknown."""
     options = config.algo.trainer.async_options
     placement = {name: getattr(options, name) for name in PLACEMENT_OPTIONS}
     return TrainerRequest.model_validate(
         {
             **placement,
+            **({} if world is None else {"world": world}),
             "num_envs": config.num_envs,
             "batch_size": config.algo.agent.batch_size,
             "evaluator": config.eval.interval > 0,

@@ -37,7 +37,8 @@ class RunResources:
         mailboxes: by NUMA node (None = unpinned); written by the rank the topology names.
         notices: pipes from the supervisor to each learner rank: (read end, write end).
         evaluation: policies that rank 0 wants evaluated; its doorbell wakes the evaluator.
-        listener: where several ranks meet; None for a single one.
+        group: host and port where several ranks meet; None for a single one.
+        listener: the socket that listens there, on machine 0.
     """
 
     control: ControlBlock
@@ -47,6 +48,7 @@ class RunResources:
     mailboxes: dict[int | None, WeightMailbox]
     notices: dict[int, tuple[PipeReader, PipeWriter]]
     evaluation: WeightMailbox
+    group: tuple[str, int] | None
     listener: socket.socket | None
 
     @classmethod
@@ -58,6 +60,8 @@ class RunResources:
         start_generation: int,
         policy_size: int,
         deterministic: bool,
+        group: tuple[str, int] | None = None,
+        listener: socket.socket | None = None,
     ) -> RunResources:
         """Makes them all; nothing gets a name in the file system.
 
@@ -67,6 +71,8 @@ class RunResources:
             start_generation: generation of the first slot (that of the checkpoint when resuming).
             policy_size: float32 values of one version of the policy.
             deterministic: collectors wait for versions, so each gets a doorbell.
+            group: where several ranks meet.
+            listener: the socket that listens there, on machine 0; closed with the rest.
         """
         topology = plan.topology
         names = worker_names(plan)
@@ -88,15 +94,19 @@ class RunResources:
             },
             notices={info.rank: message_pipe() for info in topology.learners},
             evaluation=WeightMailbox.create(FLOAT * policy_size, num_doorbells=1),
-            listener=_listen_on_loopback() if topology.world_size > 1 else None,
+            group=group,
+            listener=listener,
         )
 
     def group_address(self, rank: int) -> GroupAddress | None:
         """Where a rank meets the others; rank 0 also gets the listening socket."""
-        if self.listener is None:
+        if self.group is None:
             return None
-        host, port = self.listener.getsockname()
-        held = Descriptor(os.dup(self.listener.fileno()), "ranks' meeting point") if rank == 0 else None
+        host, port = self.group
+        held = None
+        if rank == 0:
+            assert self.listener is not None, "machine 0 holds the listener"
+            held = Descriptor(os.dup(self.listener.fileno()), "ranks' meeting point")
         return GroupAddress(host, port, held)
 
     def close(self) -> None:
@@ -114,14 +124,6 @@ class RunResources:
         if self.listener is not None:
             self.listener.close()
         self.stop.close()
-
-
-def _listen_on_loopback() -> socket.socket:
-    """A listening socket made before any rank starts, so that no other program can take its port."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(1024)
-    return listener
 
 
 def worker_names(plan: TrainingPlan) -> list[str]:

@@ -19,9 +19,9 @@ from transport import StopReason, TransportError
 from workers.crew import Crew
 from workers.fleet import Fleet, Worker
 from workers.interrupts import Interrupts
-from workers.planning import TrainingPlan, make_plan, require_room
+from workers.launch import Launch, prepare_launch
+from workers.machines import machines_of_this_run
 from workers.resources import RunResources
-from workers.resume import RunStart, prepare_run
 from workers.status import StatusBoard
 from workers.watchdog import Watchdog, request_stacks
 
@@ -77,15 +77,15 @@ class Supervisor:
     """One run, from the first spawn to the last reap.
 
     Args:
-        config: the resolved configuration.
-        plan: the layout.
-        start: run directory, and where the run goes on from.
+        launch: layout, run directory, where the run goes on from, and who else takes part.
     """
 
-    def __init__(self, config: RootConfig, plan: TrainingPlan, start: RunStart) -> None:
+    def __init__(self, launch: Launch) -> None:
+        plan, start, config = launch.plan, launch.start, launch.start.config
         self.config = config
         self.plan = plan
         self.start = start
+        self.party = launch.party
         self.options = config.algo.trainer.async_options
         self.console = make_console(config.logging.console)
         self.output = OutputPump()
@@ -96,6 +96,8 @@ class Supervisor:
             start_generation=start.generation,
             policy_size=plan.policy_size,
             deterministic=config.deterministic,
+            group=launch.party.group,
+            listener=launch.party.listener,
         )
         self.crew = Crew(config, plan, start, self.resources, self.fleet)
         self.status = StatusBoard(config, plan, start, self.fleet, self.resources, self.output)
@@ -106,6 +108,7 @@ class Supervisor:
         self.interrupts = Interrupts()
         self.outcome = Outcome()
         self._next_frame = 0.0
+        self._told_ready = False
 
     def run(self) -> int:
         """Runs to the end and returns the exit code of the command."""
@@ -139,7 +142,7 @@ class Supervisor:
         while self.outcome.kind == "running":
             self._tick(FRAME_S)
             waiting = self.crew.not_ready()
-            if not waiting:
+            if not waiting and self._other_machines_ready():
                 self.resources.handshake.release()
                 self.status.started()
                 return
@@ -147,15 +150,28 @@ class Supervisor:
                 self._fail(worker.name, f"{worker.name} failed while it was starting: {worker.cause()}")
                 return
             if time.monotonic() > deadline:
-                limit = self.options.boot_timeout_s
-                names = ", ".join(waiting)
-                for name in waiting:
-                    request_stacks(self.fleet.workers[name])
-                self._let_stacks_arrive()
-                self._fail(
-                    waiting[0],
-                    f"boot took longer than boot_timeout_s={limit:g} s; not ready: {names}",
-                )
+                self._boot_took_too_long(waiting)
+
+    def _boot_took_too_long(self, waiting: list[str]) -> None:
+        for name in waiting:
+            request_stacks(self.fleet.workers[name])
+        self._let_stacks_arrive()
+        late = ", ".join(waiting) or "another machine"
+        reason = f"boot took longer than boot_timeout_s={self.options.boot_timeout_s:g} s; not ready: {late}"
+        if waiting:
+            self._fail(waiting[0], reason)
+        else:
+            self.outcome = Outcome("failed", reason)
+
+    def _other_machines_ready(self) -> bool:
+        """Says once that this machine is ready, and whether all are: everybody starts together."""
+        meeting = self.party.meeting
+        if meeting is None:
+            return True
+        if not self._told_ready:
+            meeting.mark_ready()
+            self._told_ready = True
+        return meeting.all_ready()
 
     # Running ------------------------------------------------------------------------------------------------
 
@@ -317,7 +333,8 @@ class Supervisor:
     def _conclude(self, summary: dict[str, Any]) -> int:
         directory = self.start.directory
         assert self.outcome.kind != "running"
-        directory.record.finish(self.outcome.kind, self.outcome.reason or None, **summary)
+        if self.party.leads:
+            directory.record.finish(self.outcome.kind, self.outcome.reason or None, **summary)
         for line in closing_lines(self.outcome, directory, summary):
             print(line, flush=True)
         if self.interrupts.count >= 2:
@@ -370,11 +387,10 @@ def run_training(config: RootConfig) -> int:
         TopologyError: the request does not fit the machine; nothing was started.
         MotrixError: memory or descriptors are short.
     """
-    plan = make_plan(config)
-    require_room(plan)
-    start = prepare_run(config, plan)
+    launch = prepare_launch(config, machines_of_this_run())
+    start = launch.start
     try:
-        supervisor = Supervisor(start.config, plan, start)
+        supervisor = Supervisor(launch)
     except (OSError, TransportError) as fault:
         reason = f"the run cannot be set up: {explained(fault)}"
         start.directory.record.finish("failed", reason)

@@ -126,13 +126,11 @@ class GroupAddress:
         port: port of its listener.
         listener: the listening socket itself, made by the supervisor so that no other program can take the
             port; held by rank 0 alone.
-        loopback: all ranks are on this machine.
     """
 
     host: str
     port: int
     listener: Descriptor | None = None
-    loopback: bool = True
 
     def take_listener(self) -> int:
         """The listener's descriptor, which the store then owns."""
@@ -156,6 +154,7 @@ class LearnerWiring:
         notices: the supervisor's pipe to this rank.
         evaluation: rank 0 puts a policy there when it is to be evaluated; its version is the generation.
         group: where the ranks meet; None for a single rank.
+        nnodes: machines of the run.
         exclusive: every rank has a GPU of its own.
         resume: checkpoint directory to load, or None.
         continues: the collectors go on with the checkpoint's environments (deterministic mode).
@@ -170,6 +169,7 @@ class LearnerWiring:
     notices: PipeReader
     evaluation: WeightMailbox
     group: GroupAddress | None = None
+    nnodes: int = 1
     exclusive: bool = False
     resume: str | None = None
     continues: bool = False

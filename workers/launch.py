@@ -1,0 +1,113 @@
+"""What is settled before a supervisor makes anything: layout, run directory, and who else takes part."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from motrix_rl.errors import UsageError
+from motrix_rl.runs import RunDirectory
+from topology import World
+from workers.machines import Machines, Meeting, listen
+from workers.planning import TrainingPlan, make_plan, require_room
+from workers.resume import RunStart, prepare_run
+
+if TYPE_CHECKING:
+    from motrix_rl.config.schema import RootConfig
+
+
+@dataclass(frozen=True)
+class Party:
+    """Who takes part in a run beside this supervisor's own workers.
+
+    Attributes:
+        leads: this is machine 0, which writes the run's record.
+        group: host and port where several ranks meet; None for a single rank.
+        listener: the socket that listens there, on machine 0.
+        meeting: where the supervisors of several machines agree; None on a single machine.
+    """
+
+    leads: bool = True
+    group: tuple[str, int] | None = None
+    listener: socket.socket | None = None
+    meeting: Meeting | None = None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything a supervisor starts from."""
+
+    plan: TrainingPlan
+    start: RunStart
+    party: Party
+
+
+def prepare_launch(config: RootConfig, machines: Machines | None) -> Launch:
+    """Settles a run; no process has been started when it returns or raises.
+
+    Args:
+        config: the resolved configuration.
+        machines: the machines of the run, or None for this one alone.
+
+    Raises:
+        UsageError: the request is wrong.
+        TopologyError: it does not fit the machine.
+        MotrixError: the other machines cannot be reached.
+    """
+    if machines is None:
+        plan = make_plan(config)
+        require_room(plan)
+        listener = listen(None) if plan.topology.world_size > 1 else None
+        group = None if listener is None else listener.getsockname()
+        return Launch(plan, prepare_run(config, plan), Party(group=group, listener=listener))
+    plan = make_plan(config, world=World(nnodes=machines.nnodes, node_rank=machines.node_rank))
+    require_room(plan)
+    if machines.restarts > 0 and config.resume is None:
+        # The launcher has started the run again: it goes on from where it was.
+        config = config.model_copy(update={"resume": "auto"})
+    meeting = Meeting(machines, config.algo.trainer.async_options.boot_timeout_s)
+    if machines.node_rank > 0:
+        told = meeting.tell(None)
+        party = Party(leads=False, group=tuple(told["group"]), meeting=meeting)
+        return Launch(plan, _joined_start(config, told), party)
+    start = prepare_run(config, plan)
+    listener = listen(machines)
+    group = listener.getsockname()
+    meeting.tell(_start_as_data(start, group))
+    return Launch(plan, start, Party(group=group, listener=listener, meeting=meeting))
+
+
+def _start_as_data(start: RunStart, group: tuple[str, int]) -> dict[str, Any]:
+    return {
+        "run_dir": str(start.directory.path),
+        "run_id": start.directory.record.read()["started_unix"],
+        "checkpoint": None if start.checkpoint is None else str(start.checkpoint),
+        "generation": start.generation,
+        "continues": start.continues,
+        "group": list(group),
+    }
+
+
+def _joined_start(config: RootConfig, told: dict[str, Any]) -> RunStart:
+    """The start that machine 0 told, in the run directory that all machines share.
+
+    Raises:
+        UsageError: that directory is not the same one here.
+    """
+    directory = RunDirectory(told["run_dir"])
+    if directory.record.read().get("started_unix") != told["run_id"]:
+        raise UsageError(
+            f"machine 0 writes to {told['run_dir']}, which this machine does not see; "
+            "give a directory that all machines share: run_dir=..."
+        )
+    checkpoint = told["checkpoint"]
+    return RunStart(
+        config=config,
+        directory=directory,
+        checkpoint=None if checkpoint is None else Path(checkpoint),
+        generation=told["generation"],
+        best_return=None,
+        continues=told["continues"],
+    )

@@ -1,0 +1,179 @@
+"""Several machines: what a launcher says about them, and how their supervisors agree before anything starts.
+
+``torchrun --nnodes=N --nproc-per-node=1 train.py ...`` starts one supervisor a machine; so does anything else
+that sets the same variables (``MASTER_ADDR``, ``MASTER_PORT``, ``RANK``, ``WORLD_SIZE``). The supervisor of
+machine 0 makes the run directory and the ranks' meeting point, and tells the others where they are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import psutil
+
+from motrix_rl.errors import MotrixError, UsageError
+
+#: Variables that describe this process to torch.distributed; workers get their ranks explicitly instead.
+LAUNCHER_VARIABLES = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "ROLE_RANK",
+    "ROLE_NAME",
+    "ROLE_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "OMP_NUM_THREADS",
+)
+
+
+@dataclass(frozen=True)
+class Machines:
+    """The machines of a run, as seen from one of them.
+
+    Attributes:
+        nnodes: how many.
+        node_rank: which one this is; machine 0 leads.
+        master_addr: address of machine 0.
+        master_port: port of the launcher's store, or for ours where the launcher has none.
+        agent_store: the launcher serves the store itself.
+        restarts: how often the launcher has started this run again.
+    """
+
+    nnodes: int
+    node_rank: int
+    master_addr: str
+    master_port: int
+    agent_store: bool
+    restarts: int
+
+    @property
+    def loopback(self) -> bool:
+        """All supervisors are on this machine (a test, or a rehearsal)."""
+        return socket.gethostbyname(self.master_addr).startswith("127.")
+
+    @classmethod
+    def take_from(cls, environment: MutableMapping[str, str]) -> Machines | None:
+        """Reads a launcher's variables and removes them, so that no worker takes them for its own.
+
+        Returns:
+            None where there is a single machine.
+
+        Raises:
+            UsageError: the launcher was told to start several processes a machine, or a variable is missing.
+        """
+        found = {name: environment.pop(name) for name in LAUNCHER_VARIABLES if name in environment}
+        if "WORLD_SIZE" not in found:
+            return None
+        _refuse_several_a_machine(found)
+        if int(found["WORLD_SIZE"]) == 1:
+            return None
+        missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in found]
+        if missing:
+            raise UsageError(
+                f"WORLD_SIZE={found['WORLD_SIZE']} is set, but {', '.join(missing)} is not; start it by torchrun"
+            )
+        return cls(
+            nnodes=int(found["WORLD_SIZE"]),
+            node_rank=int(found["RANK"]),
+            master_addr=found["MASTER_ADDR"],
+            master_port=int(found["MASTER_PORT"]),
+            agent_store=environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+            restarts=int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
+        )
+
+
+def _refuse_several_a_machine(found: Mapping[str, str]) -> None:
+    local = int(found.get("LOCAL_WORLD_SIZE", "1"))
+    if local > 1:
+        nodes = max(1, int(found["WORLD_SIZE"]) // local)
+        raise UsageError(
+            f"--nproc-per-node={local} starts {local} supervisors a machine; one is right, and it starts the learners: "
+            f"torchrun --nnodes={nodes} --nproc-per-node=1 train.py ... algo.trainer.async_options.num_learners={local}"
+        )
+
+
+class Meeting:
+    """Where the supervisors of several machines agree. One writer a key, no lock.
+
+    Args:
+        machines: who takes part.
+        timeout_s: how long to wait for the others.
+    """
+
+    def __init__(self, machines: Machines, timeout_s: float) -> None:
+        # Only a run over several machines pays for torch in the supervisor.
+        from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage] - documented
+
+        self.machines = machines
+        self._prefix = f"motrix_rl/{machines.restarts}/"
+        self._timeout_s = timeout_s
+        leads = machines.node_rank == 0 and not machines.agent_store
+        try:
+            self._store = TCPStore(
+                machines.master_addr,
+                machines.master_port,
+                machines.nnodes,
+                is_master=leads,
+                timeout=timedelta(seconds=timeout_s),
+                wait_for_workers=False,
+            )
+        except RuntimeError as fault:
+            address = f"{machines.master_addr}:{machines.master_port}"
+            raise MotrixError(f"the machines' meeting point {address} cannot be reached: {fault}") from fault
+
+    def tell(self, value: dict[str, Any] | None) -> dict[str, Any]:
+        """Machine 0 passes plain data, the others None; all return machine 0's.
+
+        Raises:
+            MotrixError: machine 0 said nothing within the limit.
+        """
+        key = self._prefix + "start"
+        if value is not None:
+            self._store.set(key, json.dumps(value))
+        try:
+            return json.loads(self._store.get(key))
+        except RuntimeError as fault:  # torch's DistStoreError
+            raise MotrixError(f"machine 0 did not start the run within {self._timeout_s:g} s") from fault
+
+    def mark_ready(self) -> None:
+        """All workers of this machine are ready."""
+        self._store.add(self._prefix + "ready", 1)
+
+    def all_ready(self) -> bool:
+        """Whether every machine has said so; does not wait."""
+        return int(self._store.add(self._prefix + "ready", 0)) >= self.machines.nnodes
+
+
+def listen(machines: Machines | None) -> socket.socket:
+    """The ranks' meeting point, made before any rank starts, so that no other program can take its port."""
+    host = "127.0.0.1" if machines is None else socket.gethostbyname(machines.master_addr)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind((host, 0))
+    listener.listen(1024)
+    return listener
+
+
+def interface_towards(host: str) -> str | None:
+    """Name of the network interface through which a host is reached, for Gloo and NCCL to use."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 9))  # a datagram socket: nothing is sent
+        address = probe.getsockname()[0]
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(item.address == address for item in addresses):
+            return name
+    return None
+
+
+def machines_of_this_run() -> Machines | None:
+    """The launcher's description, taken out of the environment."""
+    return Machines.take_from(os.environ)
