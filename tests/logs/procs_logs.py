@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -11,11 +12,11 @@ import threading
 import time
 import warnings
 
+from motrix_rl.logs import OutputPump, setup_worker_logging
+
 
 def talk(name: str, path: str) -> None:
     """Says something in every way there is."""
-    from motrix_rl.logs import setup_worker_logging
-
     setup_worker_logging(name, path, logging.INFO)
     logging.getLogger("worker").info("from logging\nin two lines")
     logging.getLogger("worker").debug("not shown")
@@ -42,8 +43,6 @@ def talk(name: str, path: str) -> None:
 
 def crash(name: str, path: str) -> None:
     """Dies of a segmentation fault."""
-    from motrix_rl.logs import setup_worker_logging
-
     setup_worker_logging(name, path)
     print("before the crash", flush=True)
     ctypes.string_at(0)
@@ -77,9 +76,29 @@ def write_after_the_reader(name: str, path: str) -> None:
 
 def count_lines(name: str, path: str, lines: int) -> None:
     """Writes to its log by itself and through its pipe at the same time."""
-    from motrix_rl.logs import setup_worker_logging
-
     setup_worker_logging(name, path)
     for i in range(lines):
         logging.getLogger("worker").info("own %d", i)
         os.write(1, f"piped {i}\n".encode())
+
+
+def one_line(name: str, path: str) -> None:
+    """Says one thing and ends."""
+    print("hello", flush=True)
+
+
+def main(path: str) -> None:
+    """A parent whose first child is a worker; ends when the worker's pipes do."""
+    pump = OutputPump()
+    worker = multiprocessing.get_context("spawn").Process(target=one_line, args=("w", path))
+    with pump.add("w", path).redirected():
+        worker.start()
+    worker.join()
+    deadline = time.monotonic() + 5.0
+    while pump.filenos() and time.monotonic() < deadline:
+        pump.drain()
+    sys.exit(len(pump.filenos()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
