@@ -94,7 +94,7 @@ class _Worlds:
         spec = mujoco.mjtState.mjSTATE_FULLPHYSICS
         size = mujoco.mj_stateSize(self.model, spec)
         pool = Rollout(nthread=self.threads if self.threads > 1 else 0)
-        datas = [mujoco.MjData(self.model) for _ in range(self.threads)]
+        worlds_data = [mujoco.MjData(self.model) for _ in range(self.threads)]
         state = np.zeros((self.worlds, size))
         state[:, 1 : 1 + self.model.nq] = self.qpos
         state[:, 1 + self.model.nq : 1 + self.model.nq + self.model.nv] = self.qvel
@@ -103,7 +103,7 @@ class _Worlds:
 
         def step(action: NDArray[np.float32]) -> None:
             control[:] = action[:, None]
-            pool.rollout(self.model, datas, state, control, nstep=self.frame_skip, state=out)
+            pool.rollout(self.model, worlds_data, state, control, nstep=self.frame_skip, state=out)
             state[:] = out[:, -1]
             self.obs[:] = state[:, 1 : 1 + self.obs.shape[1]]
 
@@ -111,8 +111,8 @@ class _Worlds:
 
     def step_threads(self) -> Step:
         """One `MjData` a world; `mj_step` releases Python's lock, so that Python threads can step."""
-        datas = [mujoco.MjData(self.model) for _ in range(self.worlds)]
-        for data, qpos, qvel in zip(datas, self.qpos, self.qvel, strict=True):
+        worlds_data = [mujoco.MjData(self.model) for _ in range(self.worlds)]
+        for data, qpos, qvel in zip(worlds_data, self.qpos, self.qvel, strict=True):
             data.qpos[:], data.qvel[:] = qpos, qvel
         bounds = np.linspace(0, self.worlds, self.threads + 1).astype(int)
         chunks = list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
@@ -120,7 +120,7 @@ class _Worlds:
 
         def advance(chunk: tuple[int, int], action: NDArray[np.float32]) -> None:
             for world in range(*chunk):
-                data = datas[world]
+                data = worlds_data[world]
                 data.ctrl[:] = action[world]
                 mujoco.mj_step(self.model, data, nstep=self.frame_skip)
                 positions[world] = data.qpos
