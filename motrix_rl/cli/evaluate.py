@@ -6,28 +6,21 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from motrix_rl.checkpoint import (
-    BestStore,
-    CheckpointError,
-    CheckpointRef,
-    CheckpointStore,
-    load_file,
-    open_checkpoint,
-)
+from motrix_rl.checkpoint.policy import choose_checkpoint, load_policy
 from motrix_rl.cli.arguments import Arguments, positive_int
 from motrix_rl.config import load_saved
 from motrix_rl.errors import UsageError
+from motrix_rl.export.errors import require
+from motrix_rl.export.policy_file import FILE_NAME
 from motrix_rl.runs import ResolvedRun, resolve_run
 from motrix_rl.tasks.registry import parse_task
 
-if TYPE_CHECKING:
-    from motrix_rl.algorithms.fastsac.policy import Policy
+Act = Callable[[Any, Any], None]
 
 #: Worlds stepped side by side at most; more only cost memory.
 MAX_WORLDS = 64
-POLICY_FILE = "policy.pt"
 
 
 def main(words: list[str], program: str) -> int:
@@ -49,14 +42,27 @@ def main(words: list[str], program: str) -> int:
         "--latest", action="store_true", help="the newest checkpoint instead of the best policy"
     )
     arguments.add_argument(
+        "--onnx",
+        nargs="?",
+        const=FILE_NAME,
+        metavar="FILE",
+        help=f"evaluate an exported file, in onnxruntime alone (default: {FILE_NAME} of the run)",
+    )
+    arguments.add_argument(
         "--runs-root", default="runs", metavar="DIR", help="where runs are (default: runs)"
     )
     arguments.add_argument("--json", action="store_true", help="print one JSON object")
     given = arguments.parse_args(words)
 
     run = resolve_run(given.run, given.runs_root)
-    checkpoint = choose_checkpoint(run, newest=given.latest)
-    result = _play(run, checkpoint, given.episodes, given.seed, given.threads)
+    if given.onnx is None:
+        act, facts = _checkpoint_policy(run, newest=given.latest)
+    elif given.latest:
+        raise UsageError("--latest chooses a checkpoint, --onnx a file; give one of the two")
+    else:
+        path = run.run_dir.path / FILE_NAME if given.onnx == FILE_NAME else Path(given.onnx).expanduser()
+        act, facts = _exported_policy(path, given.run)
+    result = _play(run, act, given.episodes, given.seed, given.threads) | facts
     print(json.dumps(result) if given.json else _in_words(result))
     return 0
 
@@ -73,73 +79,41 @@ def _in_words(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def choose_checkpoint(run: ResolvedRun, *, newest: bool) -> CheckpointRef:
-    """Finds the policy that a reference means: the checkpoint named, the best one, or the newest.
+def _checkpoint_policy(run: ResolvedRun, *, newest: bool) -> tuple[Act, dict[str, Any]]:
+    checkpoint = choose_checkpoint(run, newest=newest)
+    policy, saved = load_policy(checkpoint)
 
-    Args:
-        run: what was named.
-        newest: of a run, take the newest checkpoint also where there is a best policy.
+    def act(obs: Any, out: Any) -> None:
+        policy.act(obs, out, deterministic=True, generator=None)
 
-    Raises:
-        UsageError: there is none yet, or the one named is damaged.
-    """
-    try:
-        if run.checkpoint is not None:
-            return open_checkpoint(run.checkpoint)
-        best = None if newest else BestStore(run.run_dir.best).open()
-        found = best or CheckpointStore(run.run_dir.checkpoints).newest_valid()
-    except CheckpointError as error:
-        raise UsageError(str(error)) from error
-    if found is None:
-        raise UsageError(
-            f"{run.run_dir} has no checkpoint yet; it appears after checkpoint.interval generations"
-        )
-    return found
+    generation = int(saved.get("generation", checkpoint.step))
+    return act, {"generation": generation, "checkpoint": str(_shown(checkpoint.path))}
 
 
-def load_policy(checkpoint: CheckpointRef) -> tuple[Policy, dict[str, Any]]:
-    """Builds the acting side of a saved policy.
+def _exported_policy(path: Path, run: str) -> tuple[Act, dict[str, Any]]:
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}; write it with: motrix-rl export {run}")
+    require(["onnxruntime"], "export", "--onnx")
+    from motrix_rl.export.runtime import OnnxPolicy
 
-    Returns:
-        The policy, on the CPU, and what the file says beside it (`generation`, `updates`).
-
-    Raises:
-        CheckpointError: the file is damaged, or of a version with other contents.
-    """
-    from motrix_rl.algorithms.fastsac.config import FastSACConfig
-    from motrix_rl.algorithms.fastsac.policy import Policy
-    from motrix_rl.envs.spec import EnvSpec
-
-    saved = load_file(checkpoint, POLICY_FILE)
-    try:
-        agent = FastSACConfig.model_validate(saved["agent"])
-        sizes: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value
-            for key, value in saved["env_spec"].items()
-        }
-        policy = Policy(agent, EnvSpec(**sizes))
-        policy.load(saved["policy"].numpy())
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"{checkpoint.path} holds no policy that this version reads: {error}"
-        ) from error
-    return policy, saved
+    policy = OnnxPolicy(path)
+    return policy.act, {
+        "generation": int(policy.metadata.get("generation", -1)),
+        "checkpoint": str(_shown(path.absolute())),
+    }
 
 
-def _play(
-    run: ResolvedRun, checkpoint: CheckpointRef, episodes: int, seed: int, threads: int
-) -> dict[str, Any]:
+def _play(run: ResolvedRun, act: Act, episodes: int, seed: int, threads: int) -> dict[str, Any]:
     from motrix_rl.envs.evaluation import evaluate
     from motrix_rl.tasks.registry import make_env
 
     config = load_saved(run.run_dir.config_path)
     task = parse_task(config.task)
-    policy, saved = load_policy(checkpoint)
     env = make_env(
         task.task, task.backend, min(episodes, MAX_WORLDS), seed=seed, num_threads=threads, options=config.env
     )
     try:
-        result = evaluate(env, _acting(policy), episodes, seed=seed)
+        result = evaluate(env, act, episodes, seed=seed)
     finally:
         env.close()
     return {
@@ -150,17 +124,8 @@ def _play(
         "length_mean": float(result.length_mean),
         "cut_episodes": int(result.cut_episodes),
         "task": config.task,
-        "generation": int(saved.get("generation", checkpoint.step)),
-        "checkpoint": str(_shown(checkpoint.path)),
         "seed": seed,
     }
-
-
-def _acting(policy: Policy) -> Callable[[Any, Any], None]:
-    def act(obs: Any, out: Any) -> None:
-        policy.act(obs, out, deterministic=True, generator=None)
-
-    return act
 
 
 def _shown(path: Path) -> Path:
