@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import multiprocessing
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.transport import ring_bodies
-from tests.transport.conftest import nothing_left, spawn, stop, tokens
+from tests.transport.conftest import spawn, stop, tokens
 from transport import DeviceStorage, sweep_torch_shm
 
-__all__ = ["nothing_left", "spawn", "stop"]
+__all__ = ["spawn", "stop"]
 
 
 def _no_gpu() -> str | None:
@@ -23,6 +26,13 @@ def _no_gpu() -> str | None:
 
 _REASON = _no_gpu()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_REASON is not None, reason=_REASON or "")]
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """Children only: CUDA opens descriptors for good whenever it likes."""
+    yield
+    assert multiprocessing.active_children() == []
 
 
 @pytest.fixture
@@ -64,6 +74,7 @@ def test_killed_producer_leaves_a_file_that_the_sweep_removes(spawn, stop, stora
         assert tokens(consumer.filled_fd) == ring.committed - generation
         cut = found.last_generation if found.in_ring else None
         sweep_torch_shm([process.pid])
+        assert not list(Path("/dev/shm").glob(f"torch_{process.pid}_*"))
     ring.close()
     handshake.close()
 

@@ -226,7 +226,7 @@ def wait_for_stop(*, stop: StopSignal, parent: int, ready: StopSignal) -> None:
     ready.set()
     from transport import wait_any
 
-    wait_any([], stop, WAIT_S)
+    wait_any([], stop, 60)  # far beyond what the test grants
 
 
 def parent_of_one(*, report: PipeWriter) -> None:
@@ -245,3 +245,10 @@ def parent_of_one(*, report: PipeWriter) -> None:
     report.send(process.pid, 1.0)
     time.sleep(WAIT_S)
     ring.close()
+
+
+def report_inheritable(*, ring: Ring, report: PipeWriter) -> None:
+    """Say which of the passed descriptors a grandchild would get."""
+    parts = ring.parts()
+    passed = [parts.free.fileno(), parts.filled.fileno(), report.fileno(), ring._control._descriptor.fileno()]
+    report.send([fd for fd in passed if os.get_inheritable(fd)], 1.0)

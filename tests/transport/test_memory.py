@@ -13,7 +13,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.transport.procs_transport import LAYOUT, parent_of_one, produce
+from tests.transport.procs_transport import LAYOUT, parent_of_one, produce, report_inheritable
 from transport import (
     ControlBlock,
     EventFd,
@@ -52,6 +52,16 @@ def test_descriptors_are_closed_on_exec() -> None:
     ring.close()
     reader.close()
     writer.close()
+
+
+@pytest.mark.timeout(60)
+def test_descriptors_stop_at_the_process_they_were_passed_to(spawn) -> None:
+    ring = Ring.create(LAYOUT)
+    reader, writer = message_pipe()
+    spawn(report_inheritable, ring=ring, report=writer).join(30)
+    assert reader.drain() == [[]]
+    for thing in (ring, reader, writer):
+        thing.close()
 
 
 def test_prefault_takes_pages_and_keeps_contents() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -175,6 +176,22 @@ def test_release_waits_for_the_readers_event() -> None:
     event = Event()
     consumer.release(after=event)
     assert (event.seen, ring.released) == (0, 1)
+
+
+@pytest.mark.covers("R2")
+def test_slot_lies_in_its_storage_before_it_counts() -> None:
+    class Watched(HostStorage):
+        flushed: ClassVar[list[tuple[int, int]]] = []
+
+        def flush(self, index: int) -> None:
+            self.flushed.append((index, ring.committed))
+
+    ring = Ring.create(LAYOUT, 3, storage=Watched())
+    producer = ring.producer()
+    for _ in range(3):
+        producer.reserve(None, 0)
+        producer.commit()
+    assert Watched.flushed == [(0, 0), (1, 1), (2, 2)]
 
 
 def test_tensors_lie_on_the_slot() -> None:
