@@ -116,27 +116,41 @@ def _find_resume(
 ) -> tuple[RunDirectory | None, Path | None]:
     """The directory to go on in (None = a new one) and the checkpoint to load (None = from the start).
 
-    A run is gone on with in its own directory. A single checkpoint, or ``run_dir=``, starts a new one, so
-    that nothing that lies behind that checkpoint is overwritten.
+    A run is gone on with in its own directory. A single checkpoint, or ``run_dir=`` beside a named run, starts
+    a new one, so that nothing that lies behind that checkpoint is overwritten. ``resume=auto`` never fails for
+    want of a run: it is what a job says each time it is started.
     """
     if config.resume is None:
         return None, None
     if config.resume == "auto":
-        task = parse_task(config.task)
-        run = newest_run(config.runs_root, task.task, task.backend, task.algo, with_checkpoint=True)
+        run = _automatic(config)
         if run is None:
-            return None, None  # nothing yet: the first start of a job that always says resume=auto
-        named = None
-    else:
-        resolved = resolve_run(config.resume, config.runs_root)
-        run, named = resolved.run_dir, resolved.checkpoint
-    if run.record.is_running():
-        raise UsageError(
-            f"{run.path} is still running; wait for its end, or start another run without resume"
-        )
-    if named is not None:
-        return None, open_checkpoint(named).path
+            return None, None
+        _refuse_running(run)
+        newest = CheckpointStore(run.checkpoints, config.checkpoint.keep_last).newest_valid(on_skip)
+        return run, None if newest is None else newest.path
+    resolved = resolve_run(config.resume, config.runs_root)
+    run = resolved.run_dir
+    _refuse_running(run)
+    if resolved.checkpoint is not None:
+        return None, open_checkpoint(resolved.checkpoint).path
     newest = CheckpointStore(run.checkpoints, config.checkpoint.keep_last).newest_valid(on_skip)
     if newest is None:
         raise UsageError(f"{run.path} has no checkpoint to resume from; start again without resume")
     return (None if config.run_dir is not None else run), newest.path
+
+
+def _automatic(config: RootConfig) -> RunDirectory | None:
+    """The run that ``resume=auto`` means: that in ``run_dir``, else the newest of the task; None = none yet."""
+    if config.run_dir is not None:
+        run = RunDirectory(Path(config.run_dir).expanduser())
+        return run if run.holds_run() else None
+    task = parse_task(config.task)
+    return newest_run(config.runs_root, task.task, task.backend, task.algo, with_checkpoint=True)
+
+
+def _refuse_running(run: RunDirectory) -> None:
+    if run.record.is_running():
+        raise UsageError(
+            f"{run.path} is still running; wait for its end, or start another run without resume"
+        )

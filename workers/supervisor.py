@@ -133,6 +133,8 @@ class Supervisor:
     # Boot ---------------------------------------------------------------------------------------------------
 
     def _boot(self) -> None:
+        for line in self.start.skipped:
+            self.console.note(line)
         try:
             self.crew.start_all()
         except OSError as fault:  # processes or descriptors are short: a user's condition, not a defect

@@ -24,7 +24,7 @@ from motrix_rl.config.schema import DEFAULT_TASK, RootConfig
 from motrix_rl.config.suggest import check_key, explain, explain_value
 from motrix_rl.config.values import alternatives, parse_value, read_yaml
 from motrix_rl.errors import UsageError, nearest
-from motrix_rl.runs import newest_run, resolve_run
+from motrix_rl.runs import RunDirectory, newest_run, resolve_run
 from motrix_rl.tasks.registry import TaskRef, parse_task, task_options_model
 
 # Where a run lies and what it went on from is its own; a run that resumes it does not take that over.
@@ -157,8 +157,13 @@ def _resumed_config(texts: Mapping[str, str], ref: TaskRef | None) -> Path | Non
             raise UsageError(f"resume={resume} is neither a run nor 'auto'; did you mean 'auto'?")
         path = resolve_run(resume, root).run_dir.config_path
     else:
-        task = ref if ref is not None else parse_task(DEFAULT_TASK)
-        run = newest_run(root, task.task, task.backend, task.algo, with_checkpoint=True)
+        chosen = parse_value("run_dir", texts["run_dir"], str | None) if "run_dir" in texts else None
+        if chosen is not None:  # a job that names its directory goes on in it
+            run = RunDirectory(Path(chosen).expanduser())
+            run = run if run.holds_run() and run.config_path.is_file() else None
+        else:
+            task = ref if ref is not None else parse_task(DEFAULT_TASK)
+            run = newest_run(root, task.task, task.backend, task.algo, with_checkpoint=True)
         if run is None:
             return None
         path = run.config_path

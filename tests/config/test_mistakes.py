@@ -24,7 +24,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("env.max_episode_step=3", "'env.max_episode_steps'"),
     ("env.foo=3", "env has: max_episode_steps"),
     ("tsk=hopper/mujoco.fastsac", "'task'"),
-    ("zzzzzzzz=1", "valid: task, seed, num_envs"),
+    ("zzzzzzzz=1", "zzzzzzzz is not an option; --help lists all options"),
     # groups and leaves
     ("algo.agent=3", "is a group of options"),
     ("algo.agent={gamma: 0.9}", "is a group of options"),
