@@ -2,7 +2,7 @@
 
 `tests.e2e.tasks_e2e:Toy/python.fastsac` is a point on a line that is pushed about: three numbers observed, one
 action, no simulator. One named worker can be made to misbehave, by options: `env.victim=collector-0
-env.fault=raise env.when=step env.at=20`. The supervisor, which makes one world for the task's sizes, never does.
+env.at_step=raise env.step=20`. The supervisor, which makes one world for the task's sizes, never does.
 """
 
 from __future__ import annotations
@@ -29,18 +29,21 @@ log = logging.getLogger(__name__)
 
 SPEC = EnvSpec(obs_dim=3, action_dim=1, action_low=(-1.0,), action_high=(1.0,), max_episode_steps=20)
 
-Fault = Literal["none", "raise", "exit", "leave", "kill", "hang", "print", "nan", "slow"]
+Fault = Literal["none", "raise", "exit", "leave", "kill", "hang", "print"]
 
 
 class ToyOptions(EnvOptions):
     """Who misbehaves, how, when."""
 
     max_episode_steps: int | None = Field(20, ge=1, description="steps of an episode")
-    victim: str = Field("", description="worker that misbehaves")
-    fault: Fault = Field("none", description="what it does")
-    when: Literal["build", "reset", "step"] = Field("step", description="where it does it")
-    at: int = Field(10, ge=0, description="at which step (the count goes on over episodes)")
-    seconds: float = Field(0.0, ge=0, description="how long a slow one takes")
+    victim: str = Field("", description="worker that misbehaves, or the beginning of several workers' names")
+    at_build: Fault = Field("none", description="what it does while it is built")
+    at_reset: Fault = Field("none", description="what it does at its first reset")
+    at_step: Fault = Field("none", description="what it does at `step`")
+    step: int = Field(10, ge=1, description="the step at which it does that (the count goes on over episodes)")
+    nan_every: int = Field(0, ge=0, description="steps between two observations that are not a number; 0 = none")
+    build_s: float = Field(0.0, ge=0, description="seconds that building takes longer")
+    step_s: float = Field(0.0, ge=0, description="seconds that every step takes longer, for everybody")
 
 
 class Toy(BatchEnv):
@@ -57,14 +60,16 @@ class Toy(BatchEnv):
         self._position = np.zeros(num_envs, np.float32)
         self._age = np.zeros(num_envs, np.int64)
         self._seed_worlds(seed)
-        self._misbehave("build")
+        if self._is_victim():
+            time.sleep(options.build_s)
+        self._misbehave(options.at_build)
 
     def _seed_worlds(self, seed: int) -> None:
         self._rng = [np.random.default_rng([seed, self.first_world + i]) for i in range(self.num_envs)]
 
     def _reset_worlds(self, worlds: WorldIds, obs: Float32, critic_obs: Float32 | None) -> None:
         if self.steps == 0:
-            self._misbehave("reset")
+            self._misbehave(self.options.at_reset)
         for world in worlds.tolist():
             self._position[world] = self._rng[world].uniform(-1, 1)
             self._age[world] = 0
@@ -83,21 +88,22 @@ class Toy(BatchEnv):
         out.terminated[:] = np.abs(self._position) > 2.0
         out.truncated[:] = self._age >= (self.options.max_episode_steps or 1 << 30)
         self.steps += 1
-        if self.options.fault == "nan" and self._is_victim() and self.steps % self.options.at == 0:
+        time.sleep(self.options.step_s)
+        if self.options.nan_every and self._is_victim() and self.steps % self.options.nan_every == 0:
             out.obs[0, 0] = np.nan
-        elif self.steps == self.options.at or self.options.fault == "slow":
-            self._misbehave("step")
+        if self.steps == self.options.step:
+            self._misbehave(self.options.at_step)
 
     def _is_victim(self) -> bool:
         name = multiprocessing.current_process().name
         return bool(self.options.victim) and name.startswith(self.options.victim)
 
-    def _misbehave(self, where: str) -> None:
-        if where == self.options.when and self._is_victim():
-            misbehave(self.options.fault, self.options.seconds)
+    def _misbehave(self, fault: Fault) -> None:
+        if self._is_victim():
+            misbehave(fault)
 
 
-def misbehave(fault: str, seconds: float) -> None:
+def misbehave(fault: Fault) -> None:
     """Does what was ordered."""
     match fault:
         case "raise":
@@ -111,8 +117,6 @@ def misbehave(fault: str, seconds: float) -> None:
         case "hang":
             while True:
                 time.sleep(3600)
-        case "slow":
-            time.sleep(seconds)
         case "print":
             os.write(1, b"written to descriptor 1\n")
             libc = ctypes.CDLL(None)
