@@ -216,21 +216,29 @@ class NotedSaves:
 
 
 class NotedRequests:
-    """Stands in for the evaluator's bell."""
+    """Notes at which generations a policy was put up for evaluation."""
 
-    def __init__(self) -> None:
+    def __init__(self, mailbox: WeightMailbox) -> None:
         self.at: list[int] = []
-        self.learner: Learner | None = None
+        self._reader = mailbox.reader()
 
-    def post(self) -> None:
-        assert self.learner is not None
-        self.at.append(self.learner.admitted)
+    def look(self) -> None:
+        """Takes what is new."""
+        version = self._reader.poll()
+        if version is not None:
+            self.at.append(version)
 
 
 class DrivenLearner(Learner):
     """Where the loop would wait for data, and after each update, the script has its turn."""
 
     script: Callable[[bool], None] = staticmethod(lambda waiting: None)
+
+    requests: NotedRequests
+
+    def _decide(self) -> Decision:
+        self.requests.look()
+        return super()._decide()
 
     def _wait_for_data(self) -> None:
         self.script(True)
@@ -314,7 +322,8 @@ def make_rig(
     notice_reader, notice_writer = message_pipe()
     reader, writer = message_pipe()
     control = ControlBlock.create([learner_name(0), *names])
-    stop, requests, saves = StopSignal(), NotedRequests(), NotedSaves()
+    evaluation = WeightMailbox.create(4 * agent.policy_size)
+    stop, requests, saves = StopSignal(), NotedRequests(evaluation), NotedSaves()
     warmup = warmup_generations(settings.learning_starts, num_envs, settings.n_step)
     endpoints = [
         CollectorEndpoint(i, ring.consumer(), i * envs, (i + 1) * envs) for i, ring in enumerate(rings)
@@ -351,14 +360,15 @@ def make_rig(
         board=control.board(learner_name(0)),
         notices=notice_reader,
         handshake=StartupHandshake.create([learner_name(0), *names], names),
-        evaluate=requests,
+        evaluation=evaluation,
+        control=control,
         stop=stop,
         total=total,
         max_ingest=max_ingest,
         save_interval=save_interval,
         eval_interval=eval_interval,
     )
-    requests.learner = learner
+    learner.requests = requests
     for endpoint in endpoints:
         learner.deliver_slots(endpoint)
     scripted = [ScriptedCollector(i, ring, envs, rng, mailbox) for i, ring in enumerate(rings)]
