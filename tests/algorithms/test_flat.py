@@ -145,3 +145,17 @@ def test_loss_scale_halves_on_a_skip_and_doubles_after_good_steps() -> None:
         scale.update(outcome)
         values.append(float(scale.value))
     assert values == [4.0, 4.0, 4.0, 8.0, 8.0, 4.0]
+
+
+def test_scaled_loss_gives_the_same_step() -> None:
+    torch.manual_seed(0)
+    plain, scaled = nn.Linear(3, 2), nn.Linear(3, 2)
+    scaled.load_state_dict(plain.state_dict())
+    groups = make_group(plain), make_group(scaled, fp16=True)
+    x = torch.randn(4, 3)
+    for module, group in zip((plain, scaled), groups, strict=True):
+        group.backward(module(x).square().sum())
+    torch.testing.assert_close(groups[1].grad, groups[0].grad * 2.0**14)
+    norms = [group.step(None)[0] for group in groups]
+    torch.testing.assert_close(norms[1], norms[0])
+    torch.testing.assert_close(groups[1].param, groups[0].param)
