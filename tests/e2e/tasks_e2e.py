@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 SPEC = EnvSpec(obs_dim=3, action_dim=1, action_low=(-1.0,), action_high=(1.0,), max_episode_steps=20)
 
-Fault = Literal["none", "raise", "exit", "leave", "kill", "hang", "print"]
+Fault = Literal["nothing", "raise", "exit", "leave", "kill", "hang", "print"]
 
 
 class ToyOptions(EnvOptions):
@@ -37,11 +37,11 @@ class ToyOptions(EnvOptions):
 
     max_episode_steps: int | None = Field(20, ge=1, description="steps of an episode")
     victim: str = Field("", description="worker that misbehaves, or the beginning of several workers' names")
-    at_build: Fault = Field("none", description="what it does while it is built")
-    at_reset: Fault = Field("none", description="what it does at its first reset")
-    at_step: Fault = Field("none", description="what it does at `step`")
+    at_build: Fault = Field("nothing", description="what it does while it is built")
+    at_reset: Fault = Field("nothing", description="what it does at its first reset")
+    at_step: Fault = Field("nothing", description="what it does at `step`")
     step: int = Field(10, ge=1, description="the step at which it does that (the count goes on over episodes)")
-    nan_every: int = Field(0, ge=0, description="steps between two observations that are not a number; 0 = none")
+    nan_every: int = Field(0, ge=0, description="steps between two observations that are not a number; 0 = never")
     build_s: float = Field(0.0, ge=0, description="seconds that building takes longer")
     step_s: float = Field(0.0, ge=0, description="seconds that every step takes longer, for everybody")
 
