@@ -20,49 +20,55 @@ from transport.wakeup import StopSignal
 
 _OBS_DIM = 64
 _ACTION_DIM = 16
-_CAPACITY = 4
 _WAIT_S = 30.0
 _LATENCY_INTERVAL_S = 5e-4
+
+_WRITE, _HAND_OVER, _PACED = range(3)
+"""What the producer does with a slot: rewrite every byte; nothing; rewrite it after a pause."""
 
 Arrays = list[NDArray[np.generic]]
 
 
-def ring_throughput(slot_bytes: int, seconds: float) -> dict[str, float]:
+def ring_throughput(slot_bytes: int, seconds: float, capacity: int = 4) -> dict[str, float]:
     """Measure a ring in host memory.
 
-    The producer process writes each slot in place, this process copies each slot out once; the plain copy
-    moves the same arrays within this process, just before and just after. Then the producer slows down, and
-    the time from a commit to the slot being in hand is measured.
+    The producer process writes each slot in place, this process copies each slot out once. That is done twice:
+    with every byte rewritten for each slot, where the pace is often that of cache lines changing cores, which
+    any two processes pay; and with slots handed over as they are, which leaves the ring's own cost. The plain
+    copy moves the same arrays within this process, from as many buffers, just before and just after. Then the
+    producer slows down, and the time from a commit to the slot being in hand is measured.
 
     Args:
         slot_bytes: bytes written and copied per slot, about (a whole number of environments).
-        seconds: time for each of the three parts.
+        seconds: time for each of the four parts.
+        capacity: slots of the ring. Once they exceed the processor's cache, plain copy and ring meet.
 
     Returns:
-        ``slot_bytes`` as moved, ``slots``, ``ring_gb_s``, ``copy_gb_s`` (1e9 bytes a second), ``ratio`` of
-        the two, ``latency_p50_us``, ``latency_p99_us``, ``latency_max_us``.
+        ``slot_bytes`` as moved, ``slots`` (rewritten ones); ``ring_gb_s`` with rewritten slots,
+        ``handover_gb_s`` without, ``copy_gb_s`` (1e9 bytes a second); ``ratio`` and ``handover_ratio`` to the
+        plain copy; ``latency_p50_us``, ``latency_p99_us``, ``latency_max_us``.
 
     Raises:
         TransportError: the producer process failed.
     """
     layout = _layout(slot_bytes)
-    ring = Ring.create(layout, _CAPACITY)
-    stop, slow = StopSignal(), StopSignal("bench pace")
-    stamps = SharedBlock.create(_CAPACITY * 8, "bench time stamps")
+    ring = Ring.create(layout, capacity)
+    stop = StopSignal()
+    board = SharedBlock.create((1 + capacity) * 8, "bench mode and time stamps")
     process = multiprocessing.get_context("spawn").Process(
         target=_produce,
-        kwargs={"ring": ring, "stamps": stamps, "stop": stop, "slow": slow, "parent": os.getpid()},
+        kwargs={"ring": ring, "board": board, "stop": stop, "parent": os.getpid()},
         daemon=True,
     )
     process.start()
     try:
-        result = _measure(ring, layout, stamps, slow, seconds)
+        result = _measure(ring, board, seconds)
     finally:
         stop.set()
         process.join(_WAIT_S)
         process.kill()
         process.join()
-    for resource in (ring, stop, slow, stamps):
+    for resource in (ring, stop, board):
         resource.close()
     return result
 
@@ -83,11 +89,9 @@ def _copy(target: Arrays, source: Arrays) -> None:
         np.copyto(to, of)
 
 
-def _measure(
-    ring: Ring, layout: SlotLayout, stamps: SharedBlock, slow: StopSignal, seconds: float
-) -> dict[str, float]:
+def _measure(ring: Ring, board: SharedBlock, seconds: float) -> dict[str, float]:
     consumer = ring.consumer()
-    stamp = stamps.ndarray(np.int64, _CAPACITY)
+    words = board.ndarray(np.int64, 1 + ring.capacity)
 
     def take() -> SlotView:
         slot = consumer.wait(None, _WAIT_S)
@@ -95,34 +99,47 @@ def _measure(
             raise TransportError("the bench's producer process gave no slot")
         return slot
 
+    def switch(mode: int) -> None:
+        words[0] = mode
+        for _ in range(ring.capacity + 2):  # slots of the mode before, held and queued
+            take()
+            consumer.release()
+
+    def slots_per_s() -> float:
+        slots, begin = 0, time.perf_counter()
+        while (spent := time.perf_counter() - begin) < seconds:
+            _copy(target, _arrays(take()))
+            consumer.release()
+            slots += 1
+        return slots / spent
+
     target = [array.copy() for array in _arrays(take())]
     consumer.release()
     moved = sum(array.nbytes for array in target)
-    sources = [[array.copy() for array in target] for _ in range(_CAPACITY)]
+    sources = [[array.copy() for array in target] for _ in range(ring.capacity)]
 
-    plain = [_plain_copies(target, sources, seconds / 2)]
-    slots, begin = 0, time.perf_counter()
-    while (spent := time.perf_counter() - begin) < seconds:
-        _copy(target, _arrays(take()))
-        consumer.release()
-        slots += 1
-    plain.append(_plain_copies(target, sources, seconds / 2))
-
-    slow.set()
+    plain = _plain_copies(target, sources, seconds / 2)
+    switch(_WRITE)
+    written = slots_per_s()
+    switch(_HAND_OVER)
+    handed = slots_per_s()
+    plain = (plain + _plain_copies(target, sources, seconds / 2)) / 2
+    switch(_PACED)
     latencies: list[float] = []
     begin = time.perf_counter()
-    while time.perf_counter() - begin < seconds or len(latencies) <= _CAPACITY:
+    while time.perf_counter() - begin < seconds or not latencies:
         generation = take().generation
-        latencies.append((time.monotonic_ns() - int(stamp[generation % _CAPACITY])) / 1e3)
+        latencies.append((time.monotonic_ns() - int(words[1 + generation % ring.capacity])) / 1e3)
         consumer.release()
-    p50, p99, worst = np.percentile(latencies[_CAPACITY:], [50, 99, 100])  # the first were queued
-    ring_rate, copy_rate = slots * moved / spent / 1e9, float(np.mean(plain)) * moved / 1e9
+    p50, p99, worst = np.percentile(latencies, [50, 99, 100])
     return {
         "slot_bytes": float(moved),
-        "slots": float(slots),
-        "ring_gb_s": ring_rate,
-        "copy_gb_s": copy_rate,
-        "ratio": ring_rate / copy_rate,
+        "slots": written * seconds,
+        "ring_gb_s": written * moved / 1e9,
+        "handover_gb_s": handed * moved / 1e9,
+        "copy_gb_s": plain * moved / 1e9,
+        "ratio": written / plain,
+        "handover_ratio": handed / plain,
         "latency_p50_us": float(p50),
         "latency_p99_us": float(p99),
         "latency_max_us": float(worst),
@@ -139,18 +156,18 @@ def _plain_copies(target: Arrays, sources: list[Arrays], seconds: float) -> floa
     raise AssertionError("unreachable")
 
 
-def _produce(*, ring: Ring, stamps: SharedBlock, stop: StopSignal, slow: StopSignal, parent: int) -> None:
-    """The bench's producer process: writes every slot whole, as fast as it can, then one at a time."""
+def _produce(*, ring: Ring, board: SharedBlock, stop: StopSignal, parent: int) -> None:
+    """The bench's producer process."""
     set_parent_death_signal(parent)
     ring.prefault()
     producer = ring.producer()
-    stamp = stamps.ndarray(np.int64, _CAPACITY)
-    paced = False
+    words = board.ndarray(np.int64, 1 + ring.capacity)
     while (slot := producer.reserve(stop)) is not None and not stop.is_set():
-        for array in _arrays(slot):
-            array.fill(1)
-        paced = paced or (slot.generation % 16 == 0 and slow.is_set())
-        if paced:
+        mode = int(words[0])
+        if mode == _PACED:
             time.sleep(_LATENCY_INTERVAL_S)
-        stamp[slot.generation % _CAPACITY] = time.monotonic_ns()
+        if mode != _HAND_OVER:
+            for array in _arrays(slot):
+                array.fill(1)
+        words[1 + slot.generation % ring.capacity] = time.monotonic_ns()
         producer.commit()
