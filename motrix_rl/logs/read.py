@@ -137,12 +137,11 @@ class _GrowingFile:
 
 
 def _timed(lines: Iterator[str] | list[str]) -> Iterator[tuple[str, str]]:
-    """Lines with a time that never falls, as it may with two writers or in the hour that comes twice."""
+    """Lines with their times; a line that has none goes with the one before it."""
     newest = ""
     for line in lines:
         parsed = parse(line)
-        if parsed is not None and parsed.time > newest:
-            newest = parsed.time
+        newest = parsed.time if parsed else newest
         yield newest, line
 
 

@@ -78,7 +78,7 @@ def test_least_important_rows_go_first() -> None:
     for early, late in (
         ("812.3", "critic 2.345"),
         ("left 3m12s", "step 70%"),
-        ("saved checkpoint", "evaluator"),
+        ("saved checkpoint", "│ run "),
     ):
         assert all(early in text for text in shown if late in text), (early, late)
 
