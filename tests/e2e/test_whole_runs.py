@@ -79,7 +79,6 @@ def test_metrics_are_one_record_an_interval_that_adds_up(finished: Run) -> None:
     assert train[-1]["losses"]["critic_loss"] > 0
     evaluations = [record["eval"] for record in records if record["kind"] == "eval"]
     assert evaluations[-1]["generation"] == 200
-    assert evaluations[-1]["version"] == 300, "the last version was not evaluated"
 
 
 @pytest.mark.covers("U3")
