@@ -116,6 +116,20 @@ def test_a_stopped_worker_is_found_also_while_it_waits(clock: Clock, monkeypatch
 
 
 @pytest.mark.covers("S2")
+def test_of_a_stopped_worker_it_is_said_that_it_is_stopped(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    control, workers, boards = make(clock, "learner-0")
+    boards["learner-0"].set_phase(Phase.UPDATING)
+    clock.now += 3  # its last sign of life is older than the stop
+    monkeypatch.setattr(watchdog, "process_state", lambda pid: "T")
+    dog = Watchdog(5.0, 100.0)
+    assert dog.hung(workers, control) is None
+    clock.now += 3
+    found = dog.hung(workers, control)
+    assert found is not None
+    assert found[1] == "stopped in phase updating, no progress for more than 5 s"
+
+
+@pytest.mark.covers("S2")
 def test_the_state_of_a_process_is_read_from_the_system() -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
