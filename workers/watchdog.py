@@ -47,7 +47,8 @@ class Watchdog:
             limit = self._boot_limit if row.phase in BOOTING else self._limit
             since = max(worker.started_at, row.heartbeat_ns / 1e9)
             if now - since > limit and worker.process.pid in self._stopped_since:
-                return worker, f"stopped in phase {row.phase.name.lower()}, no progress for more than {limit:g} s"
+                phase = row.phase.name.lower()
+                return worker, f"stopped in phase {phase}, no progress for more than {limit:g} s"
             if now - since > limit:
                 return worker, f"no progress in phase {row.phase.name.lower()} for more than {limit:g} s"
         return None

@@ -185,7 +185,9 @@ class Run:
             left = self._left()
             if not left:
                 return time.monotonic() - start
-            assert time.monotonic() - start < within_s, f"left after {within_s} s: {left}\n{self.output[-3000:]}"
+            assert time.monotonic() - start < within_s, (
+                f"left after {within_s} s: {left}\n{self.output[-3000:]}"
+            )
             time.sleep(0.05)
 
     def _left(self) -> list[str]:

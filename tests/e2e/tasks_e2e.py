@@ -40,8 +40,12 @@ class ToyOptions(EnvOptions):
     at_build: Fault = Field("nothing", description="what it does while it is built")
     at_reset: Fault = Field("nothing", description="what it does at its first reset")
     at_step: Fault = Field("nothing", description="what it does at `step`")
-    step: int = Field(10, ge=1, description="the step at which it does that (the count goes on over episodes)")
-    nan_every: int = Field(0, ge=0, description="steps between two observations that are not a number; 0 = never")
+    step: int = Field(
+        10, ge=1, description="the step at which it does that (the count goes on over episodes)"
+    )
+    nan_every: int = Field(
+        0, ge=0, description="steps between two observations that are not a number; 0 = never"
+    )
     build_s: float = Field(0.0, ge=0, description="seconds that building takes longer")
     step_s: float = Field(0.0, ge=0, description="seconds that every step takes longer, for everybody")
 

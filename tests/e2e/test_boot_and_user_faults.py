@@ -99,9 +99,7 @@ def test_a_worker_that_fails_at_boot_ends_it_at_once(
 
 @pytest.mark.covers("H3")
 def test_the_boot_limit_is_the_configured_one(tmp_path: Path) -> None:
-    settings = options(
-        env__victim="collector-0", env__at_build="hang", async__boot_timeout_s=20
-    )
+    settings = options(env__victim="collector-0", env__at_build="hang", async__boot_timeout_s=20)
     with Run(tmp_path / "run", settings) as run:
         assert run.finish() == 1
         ended_s = run.assert_nothing_left()

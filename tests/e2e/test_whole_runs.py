@@ -13,7 +13,9 @@ import pytest
 from motrix_rl.checkpoint import CheckpointStore
 from tests.e2e.running import Run, options, strict_updates
 
-STAMPED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3} (DEBUG|INFO|WARN|WARNING|ERROR|CRIT\w*) +\S+ \| ")
+STAMPED = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3} (DEBUG|INFO|WARN|WARNING|ERROR|CRIT\w*) +\S+ \| "
+)
 
 CARTPOLE = options(
     task="cartpole-swingup/mujoco.fastsac",

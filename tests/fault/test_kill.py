@@ -136,7 +136,9 @@ def test_killed_collectors_are_started_again_and_updates_stay_exact(tmp_path: Pa
             os.kill(pid, signal.SIGKILL)
             run.pid(victim, life=lives)
             run.until(
-                lambda log=victim, n=lives: run.log(log).count("collecting environments") > n, 60, "it collects"
+                lambda log=victim, n=lives: run.log(log).count("collecting environments") > n,
+                60,
+                "it collects",
             )
         assert run.finish(120) == 0, run.output
         run.assert_nothing_left(WITHIN_S)

@@ -38,7 +38,9 @@ def assert_saved(run: Run) -> None:
         ("collector-0", signal.SIGTERM, "a worker received SIGTERM"),
     ],
 )
-def test_asked_to_stop_it_saves_and_leaves(whom: str, signum: signal.Signals, told: str, tmp_path: Path) -> None:
+def test_asked_to_stop_it_saves_and_leaves(
+    whom: str, signum: signal.Signals, told: str, tmp_path: Path
+) -> None:
     with Run(tmp_path / "run", ENDLESS) as run:
         run.until_generation(20)
         random_moment(f"{whom} {signum}", 1.5)
@@ -109,7 +111,9 @@ def test_a_stopped_worker_is_named_as_hung_with_its_stacks(victim: str, tmp_path
         assert run.finish(40) == 1
         run.assert_nothing_left(WITHIN_S)
         assert 4 <= time.monotonic() - struck < 4 + WITHIN_S
-        assert re.search(rf"{victim} is hung \(stopped.* for more than 4 s\); its stacks are in its log", run.output)
+        assert re.search(
+            rf"{victim} is hung \(stopped.* for more than 4 s\); its stacks are in its log", run.output
+        )
         assert f"run failed: {victim} hung: stopped" in run.output
         assert 'File "' in run.log(victim)
         assert "most recent call first" in run.log(victim)
@@ -117,7 +121,9 @@ def test_a_stopped_worker_is_named_as_hung_with_its_stacks(victim: str, tmp_path
 
 
 @pytest.mark.covers("S2", "S1", "D1")
-def test_a_hanging_environment_is_found_by_its_heartbeat_and_its_collector_started_again(tmp_path: Path) -> None:
+def test_a_hanging_environment_is_found_by_its_heartbeat_and_its_collector_started_again(
+    tmp_path: Path,
+) -> None:
     settings = options(
         algo__trainer__num_learning_iterations=60,
         async__heartbeat_timeout_s=4,

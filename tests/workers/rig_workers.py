@@ -100,7 +100,9 @@ def random_row(rng: np.random.Generator, envs: int, ends: float = 0.15) -> Row:
 class ScriptedCollector:
     """The writing end of one ring, and everything it has ever committed."""
 
-    def __init__(self, index: int, ring: Ring, envs: int, rng: np.random.Generator, mailbox: WeightMailbox) -> None:
+    def __init__(
+        self, index: int, ring: Ring, envs: int, rng: np.random.Generator, mailbox: WeightMailbox
+    ) -> None:
         self.index, self.ring, self.envs, self.rng = index, ring, envs, rng
         self.rows: list[Row] = []
         self.incarnation = 0

@@ -81,7 +81,10 @@ def test_learner_bound_does_its_rate_once_for_each_progress(tmp_path: Path) -> N
 @pytest.mark.parametrize("at", [0, 3, 17, 41])
 def test_stop_finds_strict_exact_and_saves_just_there(at: int, tmp_path: Path) -> None:
     rig = make_rig(
-        tmp_path, settings=small_agent(num_updates=RATE, learning_starts=STARTS), agent=CountingAgent(), total=90
+        tmp_path,
+        settings=small_agent(num_updates=RATE, learning_starts=STARTS),
+        agent=CountingAgent(),
+        total=90,
     )
     write_on = bursts(rig, np.random.default_rng(at), 90)
 

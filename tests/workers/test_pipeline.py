@@ -60,7 +60,9 @@ def sampled_like(one: ReplayBuffer, two: ReplayBuffer) -> None:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_replay_equals_direct_appends_to_the_bit(collectors: int, seed: int, tmp_path: Path) -> None:
     total = 120  # the replay of 50 rows wraps twice
-    rig = make_rig(tmp_path, collectors=collectors, total=total, settings=NEVER, agent=CountingAgent(), seed=seed)
+    rig = make_rig(
+        tmp_path, collectors=collectors, total=total, settings=NEVER, agent=CountingAgent(), seed=seed
+    )
     rng = np.random.default_rng(100 + seed)
     rig.learner.script = bursts(rig, rng, total)
     rig.learner.run()
@@ -75,7 +77,9 @@ def test_replay_equals_direct_appends_to_the_bit(collectors: int, seed: int, tmp
 @pytest.mark.parametrize("seed", range(6))
 def test_replay_equals_direct_appends_through_restarts(collectors: int, seed: int, tmp_path: Path) -> None:
     total = 120
-    rig = make_rig(tmp_path, collectors=collectors, total=total, settings=NEVER, agent=CountingAgent(), seed=seed)
+    rig = make_rig(
+        tmp_path, collectors=collectors, total=total, settings=NEVER, agent=CountingAgent(), seed=seed
+    )
     rng = np.random.default_rng(1000 + seed)
     write_on = bursts(rig, rng, total)
     deaths = 0
@@ -128,7 +132,9 @@ def test_the_last_row_of_a_dead_incarnation_is_cut_wherever_it_is(where: str, tm
     last = first.rows[-1]
     learner._hear_notices()
     told = rig.hear()
-    assert [(m["collector"], m["generation"]) for m in told if m["kind"] == "recovered"] == [(0, len(first.rows))]
+    assert [(m["collector"], m["generation"]) for m in told if m["kind"] == "recovered"] == [
+        (0, len(first.rows))
+    ]
     first.step()
     while len(second.rows) < len(first.rows):
         second.step()

@@ -34,7 +34,11 @@ def config_of(**changed: Any) -> RootConfig:
     [
         {},
         {"num_envs": 24, "algo__agent__buffer_size": 1000, "algo__agent__n_step": 3},
-        {"algo__agent__num_q_networks": 4, "algo__agent__actor_hidden_dim": 128, "algo__agent__num_atoms": 51},
+        {
+            "algo__agent__num_q_networks": 4,
+            "algo__agent__actor_hidden_dim": 128,
+            "algo__agent__num_atoms": 51,
+        },
         {"algo__agent__obs_normalization": False, "algo__agent__critic_hidden_dim": 64},
     ],
     ids=["small", "odd", "large", "bare"],
@@ -63,7 +67,9 @@ def test_bytes_are_those_of_agent_replay_and_slots(spec: EnvSpec, changed: dict[
 
 
 @pytest.mark.covers("T3")
-def test_what_does_not_divide_is_refused_before_a_simulator_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_divide_is_refused_before_a_simulator_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import workers.planning as planning
 
     monkeypatch.setattr(planning, "env_spec", lambda *_: pytest.fail("a simulator was loaded"))

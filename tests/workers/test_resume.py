@@ -49,7 +49,9 @@ def run_with(directory: Path, *generations: int, ended: bool = True) -> RunDirec
 
 
 def prepared(plan: TrainingPlan, **changed: Any) -> Any:
-    settings = {key: value for key, value in options(**changed).items() if key != "task" or "resume" not in changed}
+    settings = {
+        key: value for key, value in options(**changed).items() if key != "task" or "resume" not in changed
+    }
     return prepare_run(load_config([word(key, value) for key, value in settings.items()]), plan)
 
 
@@ -65,7 +67,9 @@ def test_a_fresh_run_makes_its_directory(plan: TrainingPlan, tmp_path: Path) -> 
 
 
 @pytest.mark.covers("C2")
-def test_a_run_goes_on_in_its_own_directory_from_its_newest_checkpoint(plan: TrainingPlan, tmp_path: Path) -> None:
+def test_a_run_goes_on_in_its_own_directory_from_its_newest_checkpoint(
+    plan: TrainingPlan, tmp_path: Path
+) -> None:
     run = run_with(tmp_path / "run", 20, 40)
     BestStore(run.best).save(30, {"x": 1}, {"return_mean": 12.5})
     start = prepared(plan, resume=run.path)
@@ -106,7 +110,9 @@ def test_another_directory_is_used_where_something_would_be_overwritten(
     assert run.record.read()["outcome"] == "finished"
 
 
-def test_a_run_that_is_done_or_going_on_or_has_no_checkpoint_is_refused(plan: TrainingPlan, tmp_path: Path) -> None:
+def test_a_run_that_is_done_or_going_on_or_has_no_checkpoint_is_refused(
+    plan: TrainingPlan, tmp_path: Path
+) -> None:
     done = run_with(tmp_path / "done", 60)
     with pytest.raises(UsageError, match=r"is at generation 60, and the run ends at .*=60; give a larger"):
         prepared(plan, resume=done.path)

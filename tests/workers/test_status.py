@@ -114,7 +114,9 @@ def test_rates_shares_and_time_left_come_from_the_counters(view: View) -> None:
             collector.add(Counter.ENV_STEPS, 4 * 3)
         learner.set(Counter.GENERATION, 3 + int(view.boards["learner-0"]._row[8 + Counter.GENERATION]))
         learner.add(Counter.UPDATES, 6)
-    view.board.learner_figures({"updates": 30, "updates_due": 30, "losses": {"critic_loss": 1.0, "gone": None}})
+    view.board.learner_figures(
+        {"updates": 30, "updates_due": 30, "losses": {"critic_loss": 1.0, "gone": None}}
+    )
     shown = view.board.run_view("running")
     assert (shown.generation, shown.updates, shown.total_generations) == (15, 30, 60)
     assert shown.env_steps == 15 * 8
@@ -139,7 +141,12 @@ def test_before_learning_there_is_no_time_left_to_tell(view: View) -> None:
 
 def test_the_best_evaluation_stays(view: View) -> None:
     for generation, value in ((50, 3.0), (100, 7.0), (150, 5.0)):
-        result: dict[str, Any] = {"generation": generation, "return_mean": value, "return_ci95": 0.1, "best": False}
+        result: dict[str, Any] = {
+            "generation": generation,
+            "return_mean": value,
+            "return_ci95": 0.1,
+            "best": False,
+        }
         view.board.evaluated(result)
     shown = view.board.run_view("running")
     assert (shown.best_eval, shown.last_eval) == (7.0, 5.0)

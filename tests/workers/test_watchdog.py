@@ -90,7 +90,8 @@ def test_a_worker_that_is_started_again_has_the_time_of_a_boot(phase: Phase, clo
 @pytest.mark.covers("S2")
 def test_a_successor_that_has_not_said_anything_yet_is_judged_from_its_start(clock: Clock) -> None:
     control, workers, _ = make(clock, "collector-0")
-    control.reset("collector-0")  # between two lives the row is empty: no heartbeat, as if since the machine's start
+    # Between two lives the row is empty: no heartbeat, as if since the machine's start.
+    control.reset("collector-0")
     assert Watchdog(5.0, 100.0).hung(workers, control) is None
 
 
@@ -116,7 +117,9 @@ def test_a_stopped_worker_is_found_also_while_it_waits(clock: Clock, monkeypatch
 
 
 @pytest.mark.covers("S2")
-def test_of_a_stopped_worker_it_is_said_that_it_is_stopped(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_stopped_worker_it_is_said_that_it_is_stopped(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     control, workers, boards = make(clock, "learner-0")
     boards["learner-0"].set_phase(Phase.UPDATING)
     clock.now += 3  # its last sign of life is older than the stop
