@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from motrix_rl.logs import setup_worker_logging
+from motrix_rl.runs import RunDirectory
 from transport import Phase, set_parent_death_signal
 from workers.wiring import WorkerContext
 
@@ -68,7 +69,7 @@ def _report(context: WorkerContext, fault: BaseException) -> None:
     line = "".join(traceback.format_exception_only(fault)).strip().splitlines()[-1]
     log.error("%s\n%s", line, text)
     with contextlib.suppress(OSError):  # a full disk must not hide the fault itself
-        Path(context.files.error).write_text(text, encoding="utf-8")
+        RunDirectory(context.files.run_dir).write_error(context.name, text)
     message = {
         "kind": "error",
         "worker": context.name,

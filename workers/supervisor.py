@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import signal
 import time
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from motrix_rl.console import BootStatus, RunStatus, make_console
 from motrix_rl.errors import MotrixError
-from motrix_rl.logs import OutputPump, tail
+from motrix_rl.logs import OutputPump, setup_parent_logging, tail
 from motrix_rl.metrics import MetricsWriter
-from motrix_rl.runs import RunDirectory
 from transport import StopReason, TransportError
 from workers.crew import Crew
 from workers.fleet import Fleet, Worker
 from workers.interrupts import Interrupts
 from workers.launch import Launch, prepare_launch
 from workers.machines import machines_of_this_run
+from workers.outcome import Outcome, closing_lines, explained
 from workers.resources import RunResources
 from workers.status import StatusBoard
 from workers.watchdog import Watchdog, request_stacks
@@ -55,24 +52,6 @@ EXIT_FAILED = 1
 EXIT_INTERRUPTED_TWICE = 130
 
 
-OutcomeKind = Literal["running", "finished", "interrupted", "failed"]
-
-
-@dataclass
-class Outcome:
-    """How a run ended.
-
-    Attributes:
-        kind: finished, interrupted or failed.
-        reason: one line; empty when finished.
-        culprit: the worker that failed, if one did.
-    """
-
-    kind: OutcomeKind = "running"
-    reason: str = ""
-    culprit: str | None = None
-
-
 class Supervisor:
     """One run, from the first spawn to the last reap.
 
@@ -87,6 +66,8 @@ class Supervisor:
         self.start = start
         self.party = launch.party
         self.options = config.algo.trainer.async_options
+        name = "supervisor" if launch.party.leads else f"supervisor-{plan.topology.node_rank}"
+        setup_parent_logging(start.directory.log_path(name), config.logging.level, name)
         self.console = make_console(config.logging.console)
         self.output = OutputPump()
         self.fleet = Fleet(self.output, start.directory.log_path)
@@ -102,7 +83,9 @@ class Supervisor:
         self.crew = Crew(config, plan, start, self.resources, self.fleet)
         self.status = StatusBoard(config, plan, start, self.fleet, self.resources, self.output)
         self.metrics = MetricsWriter(
-            start.directory.metrics_path, start.directory.tensorboard if config.logging.tensorboard else None
+            start.directory.metrics_path,
+            start.directory.tensorboard if config.logging.tensorboard else None,
+            on_error=self.console.note,
         )
         self.watchdog = Watchdog(self.options.heartbeat_timeout_s, self.options.boot_timeout_s)
         self.interrupts = Interrupts()
@@ -336,46 +319,15 @@ class Supervisor:
         directory = self.start.directory
         assert self.outcome.kind != "running"
         if self.party.leads:
-            directory.record.finish(self.outcome.kind, self.outcome.reason or None, **summary)
+            try:
+                directory.record.finish(self.outcome.kind, self.outcome.reason or None, **summary)
+            except MotrixError as fault:  # a full disk: how the run ended is still said here
+                print(f"{fault}", flush=True)
         for line in closing_lines(self.outcome, directory, summary):
             print(line, flush=True)
         if self.interrupts.count >= 2:
             return EXIT_INTERRUPTED_TWICE
         return EXIT_FAILED if self.outcome.kind == "failed" else EXIT_FINISHED
-
-
-def closing_lines(outcome: Outcome, directory: RunDirectory, summary: dict[str, Any]) -> list[str]:
-    """What stays on the terminal: how it ended, where everything is, and what to do next."""
-    where = shown(directory.path)
-    done = f"generation {summary['generation']}, {summary['updates']} updates, {summary['seconds']:.0f} s"
-    best = summary["best_eval"]
-    lines: list[str] = []
-    if outcome.kind == "failed":
-        lines.append(f"run failed: {outcome.reason}")
-        if outcome.culprit is not None:
-            lines.append(f"  log:       {shown(directory.log_path(outcome.culprit))}")
-            lines.append(f"  traceback: {shown(directory.error_path(outcome.culprit))}")
-    elif outcome.kind == "interrupted":
-        saved = any(directory.checkpoints.glob(f"step_{summary['generation']:09d}"))
-        lines.append(f"{outcome.reason}; {'saved' if saved else 'nothing saved'} at {done}")
-    else:
-        lines.append(f"finished: {done}")
-    if best is not None:
-        lines.append(f"  best evaluation: return {best:.1f}")
-    lines.append(f"  run: {where}")
-    if outcome.kind == "finished":
-        lines.append(f"  evaluate it: motrix-rl eval {where}")
-    elif any(directory.checkpoints.glob("step_*")):
-        lines.append(f"  go on with it: python train.py resume={where}")
-    return lines
-
-
-def shown(path: Path) -> str:
-    """A path as a person would type it from here."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
 
 
 def run_training(config: RootConfig) -> int:
@@ -398,12 +350,3 @@ def run_training(config: RootConfig) -> int:
         start.directory.record.finish("failed", reason)
         raise MotrixError(reason) from fault
     return supervisor.run()
-
-
-def explained(fault: OSError | TransportError) -> str:
-    """What the system refused, and what to do about it."""
-    if isinstance(fault, OSError) and fault.errno in (errno.EMFILE, errno.ENFILE):
-        return "the limit on open files is reached; raise it (`ulimit -n 4096`)"
-    if isinstance(fault, OSError) and fault.errno in (errno.EAGAIN, errno.ENOMEM):
-        return f"{fault.strerror}; end other processes, or raise the limit on processes (`ulimit -u`)"
-    return str(fault)

@@ -1,0 +1,71 @@
+"""How a run ended, and the lines that stay on the terminal."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from motrix_rl.runs import RunDirectory
+from transport import TransportError
+
+OutcomeKind = Literal["running", "finished", "interrupted", "failed"]
+
+
+@dataclass
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        kind: finished, interrupted or failed.
+        reason: one line; empty when finished.
+        culprit: the worker that failed, if one did.
+    """
+
+    kind: OutcomeKind = "running"
+    reason: str = ""
+    culprit: str | None = None
+
+
+def closing_lines(outcome: Outcome, directory: RunDirectory, summary: dict[str, Any]) -> list[str]:
+    """What stays on the terminal: how it ended, where everything is, and what to do next."""
+    where = shown(directory.path)
+    done = f"generation {summary['generation']}, {summary['updates']} updates, {summary['seconds']:.0f} s"
+    best = summary["best_eval"]
+    lines: list[str] = []
+    if outcome.kind == "failed":
+        lines.append(f"run failed: {outcome.reason}")
+        if outcome.culprit is not None:
+            lines.append(f"  log:       {shown(directory.log_path(outcome.culprit))}")
+            lines.append(f"  traceback: {shown(directory.error_path(outcome.culprit))}")
+    elif outcome.kind == "interrupted":
+        saved = any(directory.checkpoints.glob(f"step_{summary['generation']:09d}"))
+        lines.append(f"{outcome.reason}; {'saved' if saved else 'nothing saved'} at {done}")
+    else:
+        lines.append(f"finished: {done}")
+    if best is not None:
+        lines.append(f"  best evaluation: return {best:.1f}")
+    lines.append(f"  run: {where}")
+    if outcome.kind == "finished":
+        lines.append(f"  evaluate it: motrix-rl eval {where}")
+    elif any(directory.checkpoints.glob("step_*")):
+        lines.append(f"  go on with it: python train.py resume={where}")
+    return lines
+
+
+def shown(path: Path) -> str:
+    """A path as a person would type it from here."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def explained(fault: OSError | TransportError) -> str:
+    """What the system refused, and what to do about it."""
+    if isinstance(fault, OSError) and fault.errno in (errno.EMFILE, errno.ENFILE):
+        return "the limit on open files is reached; raise it (`ulimit -n 4096`)"
+    if isinstance(fault, OSError) and fault.errno in (errno.EAGAIN, errno.ENOMEM):
+        return f"{fault.strerror}; end other processes, or raise the limit on processes (`ulimit -u`)"
+    return str(fault)
