@@ -7,13 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 DATA = Path(__file__).parent / "data" / "machine_layouts.json"
-
-# Two busy cores: what counts is the result, not how long one example took.
-settings.register_profile("topology", deadline=None, max_examples=150, print_blob=True)
-settings.load_profile("topology")
 
 
 def machine_names() -> list[str]:

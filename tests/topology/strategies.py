@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from topology import Gpu, MachineSpec, NumaNode, TrainerRequest
 from topology.machine import GIB
 from topology.siblings import restrict
+
+# On busy cores an example may take long; what counts is its result.
+UNHURRIED = settings(
+    deadline=None, max_examples=150, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 @st.composite
@@ -51,7 +57,14 @@ def _gpu(draw: st.DrawFn, index: int, ids: list[int]) -> Gpu:
         st.just(tuple(ids[:2])),
     ))  # fmt: skip
     return Gpu(
-        index, "generated GPU", numa_nodes=nodes, mig=draw(st.sampled_from([False, False, False, True]))
+        index=index,
+        name="generated GPU",
+        uuid=draw(st.none() | st.just(f"GPU-{index}")),
+        pci=draw(st.none() | st.just(f"0000:{index:02x}:00.0")),
+        memory_bytes=draw(st.none() | st.integers(GIB, 192 * GIB)),
+        numa_nodes=nodes,
+        physical_index=draw(st.none() | st.integers(0, 7)),
+        mig=draw(st.sampled_from([False, False, False, True])),
     )
 
 

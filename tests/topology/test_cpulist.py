@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.topology.strategies import UNHURRIED
 from topology import cpulist
 from topology.errors import CpuListError, TopologyError
 
@@ -35,6 +36,7 @@ def test_refuses_with_one_line_that_quotes_the_text(text: str) -> None:
     assert repr(text) in str(caught.value)
 
 
+@UNHURRIED
 @given(CPUS)
 def test_round_trip(cpus: set[int]) -> None:
     assert set(cpulist.parse(cpulist.format_kernel(cpus))) == cpus
@@ -49,6 +51,7 @@ def test_person_form_shortens_strides_only() -> None:
     assert cpulist.format_person([]) == ""
 
 
+@UNHURRIED
 @given(CPUS)
 def test_person_form_names_every_cpu(cpus: set[int]) -> None:
     import re

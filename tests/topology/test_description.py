@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.topology.strategies import machines
+from tests.topology.strategies import UNHURRIED, machines
 from tests.topology.test_resolve import request
 from topology import MachineError, MachineSpec, resolve_trainer_topology
 from topology.description import describe_machine, parse_machine
@@ -23,6 +23,7 @@ def write(tmp_path: Path, data: object) -> Path:
     return path
 
 
+@UNHURRIED
 @given(st.data())
 def test_what_is_saved_is_loaded(data: st.DataObject) -> None:
     machine = data.draw(machines())

@@ -88,7 +88,7 @@ def test_cgroup_v2_tightest_level_counts(tmp_path: Path) -> None:
     assert machine.cpu_quota == 2.5
     assert machine.cpu_budget == 2
     assert machine.memory_limit == 8 << 30
-    assert machine.memory_limit_free == 5 << 30  # 8 - 4 used + 1 of dropable cache
+    assert machine.memory_limit_free == 5 << 30  # 8 - 4 used + 1 of droppable cache
     assert machine.memory_free == 5 << 30
 
 

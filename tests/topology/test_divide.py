@@ -6,6 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.topology.strategies import UNHURRIED
 from tests.topology.test_resolve import machine, request
 from topology import RequestError, resolve_trainer_topology
 
@@ -35,6 +36,7 @@ def test_nearest_values(options: dict[str, object], words: str) -> None:
 
 
 @pytest.mark.covers("T3")
+@UNHURRIED
 @given(
     st.integers(1, 300),
     st.integers(1, 300),
@@ -84,6 +86,7 @@ def _resolves(options: dict[str, object]) -> bool:
 
 
 @pytest.mark.covers("T3")
+@UNHURRIED
 @given(st.integers(2, 200), st.integers(2, 12))
 def test_suggested_environments_are_the_nearest(envs: int, collectors: int) -> None:
     assume(envs % collectors)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.topology.strategies import UNHURRIED
 from tests.topology.trees import Tree
 from topology import MachineSpec
 from topology.gpus import normalise_pci, select_visible
@@ -64,6 +65,7 @@ def test_visible_devices(tmp_path: Path, visible: str | None, physical: list[int
 
 
 @pytest.mark.covers("T4")
+@UNHURRIED
 @given(st.permutations(range(4)), st.integers(1, 4), st.booleans())
 def test_any_order_maps_to_the_right_gpu(order: list[int], count: int, by_uuid: bool) -> None:
     chosen = order[:count]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.topology.checks import check_layout, cpus_suffice, siblings_split
-from tests.topology.strategies import legal_requests, machines
+from tests.topology.strategies import UNHURRIED, legal_requests, machines
 from topology import Gpu, MachineSpec, NumaNode, RequestError, TrainerRequest, resolve_trainer_topology
 from topology.cpulist import parse
 from topology.siblings import infer_node_cores
@@ -37,6 +37,7 @@ def request(num_envs: int = 64, batch_size: int = 256, **rest: object) -> Traine
 
 
 @pytest.mark.covers("T1", "T2")
+@UNHURRIED
 @given(st.data())
 def test_every_legal_request_gets_a_sound_layout(data: st.DataObject) -> None:
     spec = data.draw(machines())
@@ -47,6 +48,7 @@ def test_every_legal_request_gets_a_sound_layout(data: st.DataObject) -> None:
 
 
 @pytest.mark.covers("T2")
+@UNHURRIED
 @given(st.data())
 def test_lists_are_disjoint_wherever_every_node_has_enough(data: st.DataObject) -> None:
     spec = data.draw(machines(quota=False))
@@ -58,6 +60,7 @@ def test_lists_are_disjoint_wherever_every_node_has_enough(data: st.DataObject) 
 
 
 @pytest.mark.covers("T1", "T2")
+@UNHURRIED
 @given(st.data())
 def test_user_lists_are_kept(data: st.DataObject) -> None:
     spec = data.draw(machines())
@@ -81,6 +84,7 @@ def test_user_lists_are_kept(data: st.DataObject) -> None:
 
 
 @pytest.mark.covers("T3")
+@UNHURRIED
 @given(st.data())
 def test_a_default_request_is_legal_on_every_generated_machine(data: st.DataObject) -> None:
     spec = data.draw(machines())
