@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from motrix_rl.console import BootStatus, RunStatus, make_console
 from motrix_rl.errors import MotrixError
 from motrix_rl.logs import OutputPump, setup_parent_logging, tail
-from motrix_rl.metrics import MetricsWriter
+from motrix_rl.metrics.records import check_records, open_records
 from transport import StopReason, TransportError
 from workers.crew import Crew
 from workers.fleet import Fleet, Worker

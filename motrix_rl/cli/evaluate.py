@@ -12,8 +12,8 @@ from motrix_rl.checkpoint.policy import choose_checkpoint, load_policy
 from motrix_rl.cli.arguments import Arguments, positive_int
 from motrix_rl.config import load_saved
 from motrix_rl.errors import UsageError
-from motrix_rl.export.errors import require
 from motrix_rl.export.policy_file import FILE_NAME
+from motrix_rl.extras import require
 from motrix_rl.runs import ResolvedRun, resolve_run
 from motrix_rl.tasks.registry import parse_task
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from motrix_rl.cli.arguments import Arguments
 from motrix_rl.errors import UsageError
-from motrix_rl.export.errors import require
 from motrix_rl.export.policy_file import FILE_NAME, OBSERVATIONS, PACKAGES, export_checkpoint, task_of
+from motrix_rl.extras import require
 from motrix_rl.runs import resolve_run
 
 

@@ -10,7 +10,7 @@ from motrix_rl.checkpoint.policy import choose_checkpoint, load_policy
 from motrix_rl.cli.arguments import Arguments, positive_int
 from motrix_rl.config import RootConfig, load_saved
 from motrix_rl.errors import UsageError
-from motrix_rl.export.errors import require
+from motrix_rl.extras import require
 from motrix_rl.rendering.gl import choose_gl, has_display
 from motrix_rl.rendering.video import VideoFile, check_target, frame_rate
 from motrix_rl.runs import resolve_run

@@ -173,6 +173,11 @@ class LoggingConfig(ConfigModel):
     tensorboard: bool = Field(
         default=True, description="Also write TensorBoard events into the run directory."
     )
+    wandb: Literal["off", "online", "offline"] = Field(
+        default="off",
+        description="Also send the records to Weights & Biases; offline = keep them in the run directory for"
+        " `wandb sync`. The project is WANDB_PROJECT, or motrix_rl.",
+    )
 
 
 class CheckpointConfig(ConfigModel):

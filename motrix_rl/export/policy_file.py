@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from motrix_rl.checkpoint import CheckpointRef
 from motrix_rl.checkpoint.policy import choose_checkpoint, load_policy
-from motrix_rl.export.errors import ExportError, missing, require
+from motrix_rl.export.errors import ExportError
+from motrix_rl.extras import missing, require
 from motrix_rl.runs import ResolvedRun, RunDirectory, atomic
 
 if TYPE_CHECKING:

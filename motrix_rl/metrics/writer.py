@@ -65,7 +65,7 @@ class MetricsWriter:
             self._events.add(
                 float(data["time"]),
                 int(step) if isinstance(step, (int, float)) else self._count,
-                _scalars(data),
+                scalars(data),
             )
         self._count += 1
 
@@ -100,11 +100,12 @@ class MetricsWriter:
         return fd
 
 
-def _scalars(data: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+def scalars(data: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """The numbers of a nested record, names joined by `/`; `time` is an axis, not a figure."""
     found: dict[str, float] = {}
     for key, value in data.items():
         if isinstance(value, Mapping):
-            found.update(_scalars(value, f"{prefix}{key}/"))
+            found.update(scalars(value, f"{prefix}{key}/"))
         elif isinstance(value, (int, float)) and not isinstance(value, bool) and (prefix or key != "time"):
             found[prefix + key] = float(value)
     return found
