@@ -82,10 +82,8 @@ class Supervisor:
         )
         self.crew = Crew(config, plan, start, self.resources, self.fleet)
         self.status = StatusBoard(config, plan, start, self.fleet, self.resources, self.output)
-        self.metrics = MetricsWriter(
-            start.directory.metrics_path,
-            start.directory.tensorboard if config.logging.tensorboard else None,
-            on_error=self.console.note,
+        self.metrics = open_records(
+            config, start.directory, self.console.note, elsewhere=launch.party.leads
         )
         self.watchdog = Watchdog(self.options.heartbeat_timeout_s, self.options.boot_timeout_s)
         self.interrupts = Interrupts()
@@ -341,6 +339,7 @@ def run_training(config: RootConfig) -> int:
         TopologyError: the request does not fit the machine; nothing was started.
         MotrixError: memory or descriptors are short.
     """
+    check_records(config)
     launch = prepare_launch(config, machines_of_this_run())
     start = launch.start
     try:

@@ -49,17 +49,20 @@ def check_records(config: RootConfig) -> None:
         require(["wandb"], "wandb", f"logging.wandb={config.logging.wandb}")
 
 
-def open_records(config: RootConfig, directory: RunDirectory, on_error: Callable[[str], None]) -> Records:
+def open_records(
+    config: RootConfig, directory: RunDirectory, on_error: Callable[[str], None], *, elsewhere: bool = True
+) -> Records:
     """Opens what the configuration asks for: `metrics.jsonl` always, TensorBoard, wandb.
 
     Args:
         config: the resolved configuration.
         directory: the run directory.
         on_error: called with one line when something is not recorded.
+        elsewhere: False keeps to the files; of a run on several machines one sends its records elsewhere.
     """
     events = directory.tensorboard if config.logging.tensorboard else None
     writers: list[RecordWriter] = [MetricsWriter(directory.metrics_path, events, on_error=on_error)]
-    if config.logging.wandb != "off":
+    if elsewhere and config.logging.wandb != "off":
         writers.append(
             WandbWriter(
                 directory.path,
