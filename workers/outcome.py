@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import errno
+import os
+import select
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from motrix_rl.runs import RunDirectory
 from transport import TransportError
+
+#: Seconds that the last lines wait for a terminal that takes nothing.
+SAY_S = 2.0
 
 OutcomeKind = Literal["running", "finished", "interrupted", "failed"]
 
@@ -52,6 +59,24 @@ def closing_lines(outcome: Outcome, directory: RunDirectory, summary: dict[str, 
     elif any(directory.checkpoints.glob("step_*")):
         lines.append(f"  go on with it: python train.py resume={where}")
     return lines
+
+
+def say(lines: Iterable[str]) -> None:
+    """Prints the last lines of a run. A terminal that nobody reads delays its end by a moment, one that is gone
+    not at all, and neither changes the exit code."""
+    poller = select.poll()
+    poller.register(1, select.POLLOUT)
+    deadline = time.monotonic() + SAY_S
+    for line in lines:
+        # A pipe that is ready takes PIPE_BUF bytes without waiting.
+        data = f"{line}\n".encode(errors="replace")[: select.PIPE_BUF]
+        try:
+            ready = poller.poll(max(0.0, deadline - time.monotonic()) * 1000)
+            if not ready or not ready[0][1] & select.POLLOUT:
+                return
+            os.write(1, data)
+        except OSError:
+            return
 
 
 def shown(path: Path) -> str:

@@ -17,7 +17,7 @@ from workers.fleet import Fleet, Worker
 from workers.interrupts import Interrupts
 from workers.launch import Launch, prepare_launch
 from workers.machines import machines_of_this_run
-from workers.outcome import Outcome, closing_lines, explained
+from workers.outcome import Outcome, closing_lines, explained, say
 from workers.resources import RunResources
 from workers.status import StatusBoard
 from workers.watchdog import Watchdog, request_stacks
@@ -320,9 +320,8 @@ class Supervisor:
             try:
                 directory.record.finish(self.outcome.kind, self.outcome.reason or None, **summary)
             except MotrixError as fault:  # a full disk: how the run ended is still said here
-                print(f"{fault}", flush=True)
-        for line in closing_lines(self.outcome, directory, summary):
-            print(line, flush=True)
+                say([str(fault)])
+        say(closing_lines(self.outcome, directory, summary))
         if self.interrupts.count >= 2:
             return EXIT_INTERRUPTED_TWICE
         return EXIT_FAILED if self.outcome.kind == "failed" else EXIT_FINISHED
