@@ -80,9 +80,15 @@ class Run:
         environment = dict(os.environ, OMP_NUM_THREADS="1", TMPDIR=str(self.temporary), COLUMNS="200")
         self.started = time.monotonic()
         self.output_path = self.temporary.with_suffix(".out")
+        self.output_path.touch()
+        command = [*prefix, sys.executable, str(ROOT / "train.py"), *words, *where]
+        self.process = self._start(command, environment)
+        self.session = self.process.pid
+
+    def _start(self, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
         with open(self.output_path, "wb") as sink:
-            self.process = subprocess.Popen(
-                [*prefix, sys.executable, str(ROOT / "train.py"), *words, *where],
+            return subprocess.Popen(
+                command,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -90,7 +96,6 @@ class Run:
                 env=environment,
                 start_new_session=True,
             )
-        self.session = self.process.pid
 
     def __enter__(self) -> Self:
         return self

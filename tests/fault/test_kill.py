@@ -23,6 +23,7 @@ ENDLESS: dict[str, Any] = options(
     eval__interval=40,
     env__step_s=0.002,
 )
+RESTARTS = "algo.trainer.async_options.max_collector_restarts"
 WITHIN_S = 10.0
 
 
@@ -62,7 +63,7 @@ def assert_told(run: Run, victim: str, cause: str) -> None:
 @pytest.mark.parametrize("victim", ["collector-0", "learner-0"])
 @pytest.mark.parametrize("when", ["boot", "training"])
 def test_a_killed_worker_ends_the_run(victim: str, when: str, tmp_path: Path) -> None:
-    with Run(tmp_path / "run", ENDLESS) as run:
+    with Run(tmp_path / "run", {**ENDLESS, RESTARTS: 0}) as run:
         struck = strike(run, victim, when, f"{victim} {when}")
         assert run.finish(60) == 1
         run.assert_nothing_left(WITHIN_S)

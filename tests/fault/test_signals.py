@@ -12,7 +12,7 @@ import pytest
 
 from motrix_rl.checkpoint import CheckpointStore
 from tests.e2e.running import Run, options, strict_updates
-from tests.fault.test_kill import ENDLESS, WITHIN_S, random_moment
+from tests.fault.test_kill import ENDLESS, RESTARTS, WITHIN_S, random_moment
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(240)]
 
@@ -103,7 +103,7 @@ def test_a_save_that_does_not_end_in_time_is_told(tmp_path: Path) -> None:
 @pytest.mark.covers("S2", "S3")
 @pytest.mark.parametrize("victim", ["collector-0", "learner-0"])
 def test_a_stopped_worker_is_named_as_hung_with_its_stacks(victim: str, tmp_path: Path) -> None:
-    settings = {**ENDLESS, "algo.trainer.async_options.heartbeat_timeout_s": 4}
+    settings = {**ENDLESS, "algo.trainer.async_options.heartbeat_timeout_s": 4, RESTARTS: 0}
     with Run(tmp_path / "run", settings) as run:
         run.until_generation(20)
         struck = time.monotonic()
