@@ -28,9 +28,14 @@ class Verb:
 VERBS: dict[str, Verb] = {
     "train": Verb("motrix_rl.cli.train", "[key=value ...]", "train a policy (the same as train.py)"),
     "eval": Verb("motrix_rl.cli.evaluate", "RUN", "measure a trained policy"),
+    "play": Verb("motrix_rl.cli.play", "RUN", "watch a trained policy, or make a video of it"),
+    "export": Verb("motrix_rl.cli.export", "RUN", "write a trained policy as ONNX"),
     "logs": Verb("motrix_rl.cli.logs", "RUN [WORKER]", "show the logs of a run's workers"),
     "plan": Verb(
         "motrix_rl.cli.plan", "[key=value ...]", "show who would run where, without starting anything"
+    ),
+    "bench": Verb(
+        "motrix_rl.cli.bench", "[WHAT] [key=value ...]", "measure the stages of a training, and what limits it"
     ),
     "doctor": Verb("motrix_rl.cli.doctor", "", "check this machine, and say what to do about each finding"),
 }

@@ -78,9 +78,7 @@ class BenchProcess:
             kind, value = self._connection.recv()
         except EOFError:
             self.process.join(_GOODBYE_S)
-            raise MotrixError(
-                f"bench process {self.name} ended with code {self.process.exitcode}"
-            ) from None
+            raise MotrixError(f"bench process {self.name} ended with code {self.process.exitcode}") from None
         if kind == "failed":
             raise MotrixError(f"bench process {self.name} failed:\n{value}")
         return value
@@ -101,13 +99,17 @@ class BenchProcesses:
     def __init__(self) -> None:
         self._all: list[BenchProcess] = []
 
-    def start(self, name: str, target: Callable[..., None], kwargs: dict[str, Any], **where: Any) -> BenchProcess:
+    def start(
+        self, name: str, target: Callable[..., None], kwargs: dict[str, Any], **where: Any
+    ) -> BenchProcess:
         """Starts one; see `BenchProcess`."""
         process = BenchProcess(name, target, kwargs, **where)
         self._all.append(process)
         return process
 
-    def stand(self, name: str, make: Callable[..., Any], setup: Any, arguments: dict[str, Any], **where: Any) -> BenchProcess:
+    def stand(
+        self, name: str, make: Callable[..., Any], setup: Any, arguments: dict[str, Any], **where: Any
+    ) -> BenchProcess:
         """Starts one that answers calls."""
         kwargs = {"make": make, "setup": setup, "arguments": arguments}
         return self.start(name, serve, kwargs, **where)

@@ -118,9 +118,7 @@ class RealRun:
         after, spent = self.learner(), time.perf_counter() - begin
         self.hold(True)
         generations = after.generation - before.generation
-        return EndToEnd(
-            generations * self._config.num_envs / spent, (after.updates - before.updates) / spent
-        )
+        return EndToEnd(generations * self._config.num_envs / spent, (after.updates - before.updates) / spent)
 
     def hold(self, still: bool) -> None:
         """Stops or continues every worker; whatever is shared between them stays as it is."""

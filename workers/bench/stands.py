@@ -149,7 +149,7 @@ class LearnerStand:
 
     def transitions(self) -> int:
         """Transitions in the replay that updates draw from."""
-        return self._replay.size * self._replay.num_envs
+        return self._replay.size
 
     def updates(self, seconds: float) -> float:
         """Updates a second."""
@@ -248,4 +248,6 @@ def collect(*, setup: StandSetup, share: CollectorShare, connection: Connection)
 def _settle_in(setup: StandSetup) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     set_parent_death_signal(setup.parent_pid)
-    logging.basicConfig(level=logging.WARNING, format=f"%(levelname)s bench process {os.getpid()}: %(message)s")
+    logging.basicConfig(
+        level=logging.WARNING, format=f"%(levelname)s bench process {os.getpid()}: %(message)s"
+    )
