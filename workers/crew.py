@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from typing import TYPE_CHECKING
 
 from topology import CollectorInfo, LearnerInfo
@@ -14,6 +13,7 @@ from workers.decision import warmup_generations
 from workers.fleet import Fleet, Placement, Worker
 from workers.planning import TrainingPlan
 from workers.resources import RunResources
+from workers.restarts import CollectorRestarts
 from workers.resume import RunStart, best_return
 from workers.wiring import (
     EVALUATOR,
@@ -29,8 +29,6 @@ from workers.wiring import (
 if TYPE_CHECKING:
     from motrix_rl.config.schema import RootConfig
 
-#: Restarts are counted within this many seconds.
-RESTART_WINDOW_S = 600.0
 MAX_EVALUATOR_RESTARTS = 3
 
 
@@ -55,8 +53,11 @@ class Crew:
         self._resources = resources
         self._fleet = fleet
         self._total = config.algo.trainer.num_learning_iterations
-        self._restarts: dict[str, deque[float]] = {}
+        limit = config.algo.trainer.async_options.max_collector_restarts
+        self._restarts = {info.id: CollectorRestarts(limit) for info in plan.topology.collectors}
+        self._waits: dict[int, float] = {}
         self._recovering: set[int] = set()
+        self._due: dict[int, float] = {}
 
     # Starting -----------------------------------------------------------------------------------------------
 
@@ -138,6 +139,7 @@ class Crew:
             state=self._saved_state(info) if incarnation == 0 else None,
             doorbell=info.local_index if self._config.deterministic else None,
         )
+        self._restarts[info.id].born(self._resources.rings[info.id].committed)
         context, reader = self._context(name, info.threads, incarnation, [name])
         self._fleet.start(
             "collector", context, wiring, Placement(info.cpus, info.numa_node, info.threads), reader
@@ -199,35 +201,52 @@ class Crew:
         self._start_evaluator(worker.incarnation + 1)
         return True
 
-    def begin_restart(self, worker: Worker) -> bool:
+    def begin_restart(self, worker: Worker) -> str | None:
         """Tells a dead collector's owner to put its ring in order; the successor starts when it has.
 
         Returns:
-            False when it may not be started again: too many restarts, or the run is ending.
+            None when that has begun; else why it is not started again, empty where nothing is to be said.
         """
-        limit = self._config.algo.trainer.async_options.max_collector_restarts
-        recent = self._restarts.setdefault(worker.name, deque())
-        now = time.monotonic()
-        while recent and now - recent[0] > RESTART_WINDOW_S:
-            recent.popleft()
-        if len(recent) >= limit or self._resources.stop.is_set():
-            return False
-        recent.append(now)
-        info = next(c for c in self._topology.collectors if collector_name(c.id) == worker.name)
+        if self._resources.stop.is_set():
+            return ""
+        info = self._collector(worker)
+        wait = self._restarts[info.id].another(time.monotonic(), self._resources.rings[info.id].committed)
+        if isinstance(wait, str):
+            return wait
+        self._waits[info.id] = wait
         self._recovering.add(info.id)
         notice = {"kind": "collector_lost", "collector": info.id, "incarnation": worker.incarnation}
-        return self._resources.notices[info.owner][1].send(notice, timeout_s=1.0)
+        told = self._resources.notices[info.owner][1].send(notice, timeout_s=1.0)
+        return None if told else f"{learner_name(info.owner)} did not hear of it"
 
     def finish_restart(self, collector: int, generation: int) -> None:
-        """The ring is in order; starts the successor at ``generation``."""
-        if collector not in self._recovering or self._resources.stop.is_set():
+        """The ring is in order; the successor starts at ``generation``, after a wait if it has died often."""
+        if collector not in self._recovering:
             return
         self._recovering.discard(collector)
-        info = next(c for c in self._topology.collectors if c.id == collector)
         before = self._fleet.workers[collector_name(collector)]
         assert not before.alive, f"collector {collector} is still alive at generation {generation}"
-        self._resources.control.reset(before.name)
-        self._start_collector(info, before.incarnation + 1)
+        self._due[collector] = time.monotonic() + self._waits.pop(collector)
+
+    def start_due(self) -> None:
+        """Starts the successors whose wait is over; called at every turn."""
+        for collector in [c for c, when in self._due.items() if when <= time.monotonic()]:
+            del self._due[collector]
+            if self._resources.stop.is_set():
+                return
+            info = next(c for c in self._topology.collectors if c.id == collector)
+            before = self._fleet.workers[collector_name(collector)]
+            self._resources.control.reset(before.name)
+            self._start_collector(info, before.incarnation + 1)
+
+    def has_collected_all(self, worker: Worker) -> bool:
+        """Whether it is a collector that has done its part, so that its end, however it came, costs nothing."""
+        if worker.role != "collector":
+            return False
+        return self._resources.rings[self._collector(worker).id].committed >= self._total
+
+    def _collector(self, worker: Worker) -> CollectorInfo:
+        return next(c for c in self._topology.collectors if collector_name(c.id) == worker.name)
 
     # Ending -------------------------------------------------------------------------------------------------
 

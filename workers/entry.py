@@ -20,6 +20,7 @@ from typing import Any
 from motrix_rl.logs import setup_worker_logging
 from motrix_rl.runs import RunDirectory
 from transport import Phase, set_parent_death_signal
+from workers.faults import board_for
 from workers.wiring import WorkerContext
 
 log = logging.getLogger(__name__)
@@ -38,16 +39,16 @@ def run_worker(*, role: str, context: WorkerContext, wiring: Any) -> None:
     """
     _join_process_tree(context)
     setup_worker_logging(context.name, Path(context.files.log), context.config.logging.level)
-    board = context.control.board(context.name, context.incarnation)
+    board = board_for(context.control, context.name, context.incarnation)
     try:
         log.info("process %d, incarnation %d, cpus %s", os.getpid(), context.incarnation, _cpus())
         board.set_phase(Phase.IMPORTING)
         module = importlib.import_module(f"workers.{role}")
         module.run(context, wiring, board)
+        board.set_phase(Phase.DONE)
     except BaseException as fault:  # noqa: BLE001 - whatever it was, it ends this process and is told
         _report(context, fault)
         _leave(FAILED)
-    board.set_phase(Phase.DONE)
     log.info("done")
     _leave(0)
 
@@ -76,6 +77,7 @@ def _report(context: WorkerContext, fault: BaseException) -> None:
         "line": line,
         "traceback": text,
         "victim": getattr(fault, "victim", False),
+        "final": getattr(fault, "final", False),
     }
     context.messages.send(message, timeout_s=2.0)
 

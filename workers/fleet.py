@@ -69,6 +69,11 @@ class Worker:
         """It says itself that it failed because another worker was gone."""
         return self.error is not None and bool(self.error.get("victim"))
 
+    @property
+    def is_final(self) -> bool:
+        """It says itself that a start from the last checkpoint would only bring the same fault again."""
+        return self.error is not None and bool(self.error.get("final"))
+
     def cause(self) -> str:
         """How it ended, in words."""
         assert self.exit_code is not None

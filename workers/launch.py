@@ -11,7 +11,8 @@ from motrix_rl.errors import UsageError
 from motrix_rl.runs import RunDirectory
 from topology import World
 from workers.machines import Machines, Meeting, listen
-from workers.planning import TrainingPlan, make_plan, require_room
+from workers.planning import TrainingPlan, make_plan
+from workers.preflight import check_before_start
 from workers.resume import RunStart, prepare_run
 
 if TYPE_CHECKING:
@@ -37,11 +38,12 @@ class Party:
 
 @dataclass(frozen=True)
 class Launch:
-    """Everything a supervisor starts from."""
+    """Everything a supervisor starts from; `notes` says what was short before it."""
 
     plan: TrainingPlan
     start: RunStart
     party: Party
+    notes: tuple[str, ...] = ()
 
 
 def prepare_launch(config: RootConfig, machines: Machines | None) -> Launch:
@@ -58,12 +60,12 @@ def prepare_launch(config: RootConfig, machines: Machines | None) -> Launch:
     """
     if machines is None:
         plan = make_plan(config)
-        require_room(plan)
+        notes = check_before_start(config, plan)
         listener = listen(None) if plan.topology.world_size > 1 else None
         group = None if listener is None else listener.getsockname()
-        return Launch(plan, prepare_run(config, plan), Party(group=group, listener=listener))
+        return Launch(plan, prepare_run(config, plan), Party(group=group, listener=listener), notes)
     plan = make_plan(config, world=World(nnodes=machines.nnodes, node_rank=machines.node_rank))
-    require_room(plan)
+    notes = check_before_start(config, plan)
     if machines.restarts > 0 and config.resume is None:
         # The launcher has started the run again: it goes on from where it was.
         config = config.model_copy(update={"resume": "auto"})
@@ -71,12 +73,12 @@ def prepare_launch(config: RootConfig, machines: Machines | None) -> Launch:
     if machines.node_rank > 0:
         told = meeting.tell(None)
         party = Party(leads=False, group=tuple(told["group"]), meeting=meeting)
-        return Launch(plan, _joined_start(config, told), party)
+        return Launch(plan, _joined_start(config, told), party, notes)
     start = prepare_run(config, plan)
     listener = listen(machines)
     group = listener.getsockname()
     meeting.tell(_start_as_data(start, group))
-    return Launch(plan, start, Party(group=group, listener=listener, meeting=meeting))
+    return Launch(plan, start, Party(group=group, listener=listener, meeting=meeting), notes)
 
 
 def _start_as_data(start: RunStart, group: tuple[str, int]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from workers.learning_loop import Learner
 from workers.publisher import Publisher
 from workers.reporting import LearnerReport
 from workers.seeds import Stream, derive_seed
+from workers.skipped_steps import SkippedSteps
 from workers.statistics import EpisodeStatistics
 from workers.wiring import LearnerWiring, WorkerContext
 
@@ -128,6 +129,9 @@ def build_learner(context: WorkerContext, wiring: LearnerWiring, board: WorkerBo
         max_ingest=1 if config.deterministic else options.max_ingest_per_iter,
         save_interval=config.checkpoint.interval,
         eval_interval=config.eval.interval,
+        skipped=SkippedSteps(
+            agent, trainer.max_nan_steps, Path(context.files.run_dir) / "async_errors", context.name
+        ),
     )
 
 
@@ -203,6 +207,8 @@ def load_checkpoint(learner: Learner, checkpoint: CheckpointRef, num_envs: int, 
             learner.replay.load_state_dict(load_file(checkpoint, replay_file(rank)))
         if not continues:  # fresh environments: no row and no running return goes on
             learner.replay.mark_last_cut(0, learner.replay.num_envs)
+            # A rank that stop kept from its last data holds fewer generations than the others.
+            learner.replay.generation = point.generation
             learner.agent.mark_last_cut(0, learner.replay.num_envs)
     except ValueError as fault:
         raise MotrixError(f"cannot resume from {checkpoint.path}: {fault}") from fault

@@ -189,8 +189,8 @@ def take_states(learner: Learner, staging: Path) -> None:
     """Moves the states of this rank's collectors into a scheduled checkpoint.
 
     Each collector writes its state before it acts in this generation, for which it waits for the version
-    that was just published; so it is there, or soon will be. A stop ends the wait: the checkpoint is then
-    one like those of the asynchronous mode.
+    that was just published; so it is there, or soon will be. A stop, or the loss of one, ends the wait: the
+    checkpoint is then one like those of the asynchronous mode.
     """
     assert learner.acting is not None
     if not learner.acting.is_boundary(learner.admitted):
@@ -198,7 +198,7 @@ def take_states(learner: Learner, staging: Path) -> None:
     for endpoint in learner.assembler.endpoints:
         while learner.collector_saved(endpoint.collector) < learner.admitted:
             wait_any([], learner.stop, timeout_s=0.002)
-            if learner.stop.is_set():
+            if learner.stop.is_set() or learner.hear_notices():
                 return
             learner.board.beat()
         take_state(staging, learner.admitted, endpoint.collector)

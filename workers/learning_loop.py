@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from motrix_rl.algorithms.fastsac.agent import FastSACAgent
+from motrix_rl.replay.batch import Batch
 from motrix_rl.replay.buffer import ReplayBuffer
 from transport import (
     ControlBlock,
@@ -29,6 +30,7 @@ from workers.decision import ActingSchedule, Decision, LearnerView, Operation, U
 from workers.learner_state import CheckpointWriter
 from workers.publisher import Publisher
 from workers.reporting import LearnerReport
+from workers.skipped_steps import SkippedSteps
 from workers.statistics import EpisodeStatistics
 from workers.wiring import collector_name
 
@@ -71,6 +73,7 @@ class Learner:
         max_ingest: int,
         save_interval: int,
         eval_interval: int,
+        skipped: SkippedSteps | None = None,
     ) -> None:
         self.agent = agent
         self.replay = replay
@@ -93,6 +96,7 @@ class Learner:
         self.max_ingest = max_ingest
         self.save_interval = save_interval
         self.eval_interval = eval_interval
+        self.skipped = skipped
         self.admitted = assembler.next_generation
         self._another_machine_stops = False
         self._saved_at = self.admitted
@@ -101,7 +105,7 @@ class Learner:
     def run(self) -> None:
         """Learns until the last generation, or until stop is raised; the last decisions are save and stop."""
         while True:
-            self._hear_notices()
+            self.hear_notices()
             self.assembler.drain()
             decision = self._decide()
             if decision.operation is Operation.TRAIN:
@@ -137,18 +141,24 @@ class Learner:
         rings = [endpoint.consumer.filled_fd for endpoint in self.assembler.missing()]
         wait_any([*rings, self.notices], self.stop, timeout_s=1.0)
         self.board.beat()
-        self._hear_notices()
+        self.hear_notices()
         self.assembler.drain()
 
-    def _hear_notices(self) -> None:
-        """Puts the ring of a collector that was reaped in order; its successor starts after the answer."""
-        for notice in self.notices.drain():
+    def hear_notices(self) -> bool:
+        """Puts the ring of a collector that was reaped in order; its successor starts after the answer.
+
+        Returns:
+            Whether one was lost.
+        """
+        notices = self.notices.drain()
+        for notice in notices:
             endpoint = next(e for e in self.assembler.endpoints if e.collector == notice["collector"])
             generation = self._recover(endpoint)
             log.warning(
                 "collector %d is gone; its successor starts at generation %d", endpoint.collector, generation
             )
             self.report.recovered(endpoint.collector, generation)
+        return bool(notices)
 
     def _recover(self, endpoint: CollectorEndpoint) -> int:
         """Rebuilds a dead producer's ring and cuts its last row, wherever that row is by now."""
@@ -178,6 +188,7 @@ class Learner:
         self.board.set_phase(Phase.INGESTING)
         while self.admitted < min(decision.generation, self.assembler.complete):
             self._admit()
+        self.admitted = decision.generation  # also where stop ended the wait: counters are everybody's
         self.agent.sync_statistics()
         if self.nnodes > 1:  # on one machine the stop signal is everybody's
             self._another_machine_stops = bool(self.ranks.gather("stop", [self.stop.is_set()]).any())
@@ -232,7 +243,26 @@ class Learner:
         self.board.set_phase(Phase.UPDATING)
         if self.publisher.version < 0 and self.acting is None:
             self.publisher.publish()  # learning begins
-        self.agent.update(self.replay, count, on_update=self._after_update)
+        if self.replay.ready:
+            self.agent.update(self.replay, count, on_update=self._after_update)
+        else:
+            self._take_part(count)
+        if self.skipped is not None:
+            self.skipped.after_updates()
+
+    def _take_part(self, count: int) -> None:
+        """Performs agreed updates without data: stop came before this rank's first. Rows without weight."""
+        agent, replay = self.agent, self.replay
+        batch = Batch.allocate(
+            agent.batch_size, replay.obs_dim, replay.action_dim, replay.critic_obs_dim, agent.device
+        )
+        noise = torch.zeros((agent.batch_size, replay.action_dim), dtype=agent.dtype, device=agent.device)
+        for tensor in vars(batch).values():
+            if tensor is not None:
+                tensor.zero_()
+        for _ in range(count):
+            agent.update_on(batch, noise, noise)
+            self._after_update(agent.updates_done)
 
     def _after_update(self, updates_done: int) -> None:
         self.publisher.after_update(updates_done)

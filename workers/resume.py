@@ -71,7 +71,10 @@ def prepare_run(config: RootConfig, plan: TrainingPlan) -> RunStart:
     else:
         directory.ensure_folders()
         best = best_return(directory)
-    directory.config_path.write_text(dump_config(config), encoding="utf-8")
+    try:
+        directory.config_path.write_text(dump_config(config), encoding="utf-8")
+    except OSError as fault:
+        raise UsageError(f"{directory.config_path} cannot be written: {fault.strerror}") from fault
     directory.record.begin(
         machine=describe_machine(plan.machine),
         topology=to_json(plan.topology),

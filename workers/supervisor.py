@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Any
 from motrix_rl.console import BootStatus, RunStatus, make_console
 from motrix_rl.errors import MotrixError
 from motrix_rl.logs import OutputPump, setup_parent_logging, tail
-from motrix_rl.metrics.records import check_records, open_records
-from transport import StopReason, TransportError
+from motrix_rl.metrics.records import open_records
+from transport import Phase, StopReason
 from workers.crew import Crew
+from workers.faults import SupervisorFaults, read_faults
 from workers.fleet import Fleet, Worker
 from workers.interrupts import Interrupts
-from workers.launch import Launch, prepare_launch
-from workers.machines import machines_of_this_run
+from workers.launch import Launch
+from workers.nonfinite_share import CutShare
 from workers.outcome import Outcome, closing_lines, explained, say
 from workers.resources import RunResources
 from workers.status import StatusBoard
 from workers.watchdog import Watchdog, request_stacks
 
 if TYPE_CHECKING:
-    from motrix_rl.config.schema import RootConfig
+    pass
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class Supervisor:
         self.plan = plan
         self.start = start
         self.party = launch.party
+        self._notes = launch.notes
         self.options = config.algo.trainer.async_options
         name = "supervisor" if launch.party.leads else f"supervisor-{plan.topology.node_rank}"
         setup_parent_logging(start.directory.log_path(name), config.logging.level, name)
@@ -82,12 +84,13 @@ class Supervisor:
         )
         self.crew = Crew(config, plan, start, self.resources, self.fleet)
         self.status = StatusBoard(config, plan, start, self.fleet, self.resources, self.output)
-        self.metrics = open_records(
-            config, start.directory, self.console.note, elsewhere=launch.party.leads
-        )
+        self.metrics = open_records(config, start.directory, self.console.note, elsewhere=launch.party.leads)
         self.watchdog = Watchdog(self.options.heartbeat_timeout_s, self.options.boot_timeout_s)
         self.interrupts = Interrupts()
         self.outcome = Outcome()
+        self.generation = launch.start.generation
+        self._cut_share = CutShare(config.algo.trainer.max_nonfinite_share)
+        self._faults = SupervisorFaults(faults) if (faults := read_faults()) else None
         self._next_frame = 0.0
         self._told_ready = False
 
@@ -102,8 +105,21 @@ class Supervisor:
                 self.fleet.kill_all()
                 self.console.close(self._final_view())
                 summary = self.status.summary()
+                self.generation = int(summary["generation"])
                 self._clean_up()
         return self._conclude(summary)
+
+    @property
+    def learner_failed(self) -> bool:
+        """Whether a learner's fault has ended the run, of the kind that a start from a checkpoint may heal."""
+        culprit = self.fleet.workers.get(self.outcome.culprit or "")
+        return (
+            self.outcome.kind == "failed"
+            and culprit is not None
+            and culprit.role == "learner"
+            and not culprit.is_final
+            and self.interrupts.count == 0
+        )
 
     def _clean_up(self) -> None:
         self.crew.sweep()
@@ -114,7 +130,7 @@ class Supervisor:
     # Boot ---------------------------------------------------------------------------------------------------
 
     def _boot(self) -> None:
-        for line in self.start.skipped:
+        for line in (*self._notes, *self.start.skipped):
             self.console.note(line)
         try:
             self.crew.start_all()
@@ -163,6 +179,7 @@ class Supervisor:
             self._tick(FRAME_S)
             for worker in self._ended():
                 self._on_exit(worker)
+            self.crew.start_due()
             hung = self.watchdog.hung(self.fleet.living(), self.resources.control)
             if hung is not None:
                 self._on_hung(*hung)
@@ -192,13 +209,23 @@ class Supervisor:
             self.console.note(f"{worker.name} {worker.cause()}; {then}")
             self._write_error(worker)
             return
-        if worker.role == "collector" and self.crew.begin_restart(worker):
-            self.console.note(f"{worker.name} {worker.cause()}; starting it again, last log lines:")
-            for line in tail(self.start.directory.log_path(worker.name), 3):
-                self.console.note(f"  {line}")
+        if self.crew.has_collected_all(worker):
+            self.console.note(f"{worker.name} {worker.cause()} after its last step; nothing is lost")
             self._write_error(worker)
             return
-        self._fail(worker.name, f"{worker.name} {worker.cause()}")
+        why_not = ""
+        if worker.role == "collector":
+            why_not = self.crew.begin_restart(worker)
+            if why_not is None:
+                self._tell_restart(worker)
+                return
+        self._fail(worker.name, f"{worker.name} {worker.cause()}{f'; {why_not}' if why_not else ''}")
+        self._write_error(worker)
+
+    def _tell_restart(self, worker: Worker) -> None:
+        self.console.note(f"{worker.name} {worker.cause()}; starting it again, last log lines:")
+        for line in tail(self.start.directory.log_path(worker.name), 3):
+            self.console.note(f"  {line}")
         self._write_error(worker)
 
     def _on_hung(self, worker: Worker, why: str) -> None:
@@ -243,6 +270,8 @@ class Supervisor:
         for worker in self.fleet.reap():
             if worker.exit_code != 0 and worker.role == "evaluator":
                 self.console.note(f"{worker.name} {worker.cause()} while the run was ending")
+            elif worker.exit_code != 0 and self.crew.has_collected_all(worker):
+                self.console.note(f"{worker.name} {worker.cause()} after its last step; nothing is lost")
             elif worker.exit_code != 0 and self.outcome.kind != "failed" and self.interrupts.count < 2:
                 self._fail(worker.name, f"{worker.name} {worker.cause()} while the run was ending")
                 self._write_error(worker)
@@ -274,6 +303,8 @@ class Supervisor:
 
     def _tick(self, timeout_s: float) -> None:
         """Waits a little, hears everybody, shows a frame when it is time, and sees to interrupts."""
+        if self._faults is not None:
+            self._faults.enter(self._phase())
         self.fleet.poll(timeout_s, [self.interrupts.fileno()])
         self.interrupts.clear_wakeup()
         for worker, message in self.fleet.take_messages():
@@ -287,6 +318,14 @@ class Supervisor:
             self._next_frame = time.monotonic() + FRAME_S
             self._show()
 
+    def _phase(self) -> str:
+        """Where the run is, as faults are ordered for the supervisor."""
+        if self.status.booting:
+            return "boot"
+        if self.outcome.kind != "running":
+            return "shutdown"
+        return "saving" if self.resources.control.snapshot()[0].phase is Phase.SAVING else "training"
+
     def _on_message(self, worker: Worker, message: dict[str, Any]) -> None:
         kind = message.pop("kind")
         if kind == "note":
@@ -298,11 +337,19 @@ class Supervisor:
             self.status.learner_figures(message)
             if kind == "metrics":
                 self.metrics.write(self.status.metrics_record())
+                self._check_numbers()
         elif kind == "eval":
             self.status.evaluated(message)
             self.metrics.write(self.status.evaluation_record(message))
         else:
             log.warning("unknown message %r from %s", kind, worker.name)
+
+    def _check_numbers(self) -> None:
+        rows = [row for row in self.resources.control.snapshot() if row.name.startswith("collector")]
+        why = self._cut_share.see(sum(r.nonfinite for r in rows), sum(r.env_steps for r in rows))
+        if why is not None and self.outcome.kind == "running":
+            worst = max(rows, key=lambda row: row.nonfinite)
+            self._fail(worst.name, why)
 
     def _show(self) -> None:
         if self.status.booting:
@@ -325,26 +372,3 @@ class Supervisor:
         if self.interrupts.count >= 2:
             return EXIT_INTERRUPTED_TWICE
         return EXIT_FAILED if self.outcome.kind == "failed" else EXIT_FINISHED
-
-
-def run_training(config: RootConfig) -> int:
-    """Trains as configured.
-
-    Returns:
-        0 when the run finished or was interrupted and saved, 1 when it failed, 130 after a second Ctrl-C.
-
-    Raises:
-        UsageError: the request is wrong; nothing was started.
-        TopologyError: the request does not fit the machine; nothing was started.
-        MotrixError: memory or descriptors are short.
-    """
-    check_records(config)
-    launch = prepare_launch(config, machines_of_this_run())
-    start = launch.start
-    try:
-        supervisor = Supervisor(launch)
-    except (OSError, TransportError) as fault:
-        reason = f"the run cannot be set up: {explained(fault)}"
-        start.directory.record.finish("failed", reason)
-        raise MotrixError(reason) from fault
-    return supervisor.run()

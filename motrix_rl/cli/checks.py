@@ -5,36 +5,22 @@ from __future__ import annotations
 import ctypes.util
 import os
 import re
-import resource
-import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from motrix_rl.runs.limits import GIB, Finding, check_limits, check_storage, gib
 
 if TYPE_CHECKING:
     from topology import MachineSpec
 
-GIB = 1 << 30
+__all__ = ["Finding", "check_installation", "check_limits", "check_machine", "check_storage"]
+
 #: Oldest versions that work; the same as in pyproject.toml.
 NEEDED = {"mujoco": (4, 0), "torch": (2, 6), "gymnasium": (1, 0), "numpy": (2, 0)}
 #: A run of one collector and one learner with the shipped recipes stays below this.
 COMFORTABLE_MEMORY = 3 * GIB
-COMFORTABLE_DISK = 2 * GIB
-#: Descriptors that a run of a few workers needs, with room to spare.
-COMFORTABLE_FILES = 256
-COMFORTABLE_PROCESSES = 256
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at."""
-
-    level: Literal["ok", "warning", "error"]
-    what: str
-    advice: str = ""
 
 
 def check_installation() -> Iterator[Finding]:
@@ -68,48 +54,6 @@ def check_machine(machine: MachineSpec) -> Iterator[Finding]:
         yield Finding("warning", note)
 
 
-def check_limits() -> Iterator[Finding]:
-    """Open files and processes that this user may have."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 0 <= soft < COMFORTABLE_FILES:
-        higher = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
-        yield Finding(
-            "warning", f"open files: at most {soft}", f"`ulimit -n {max(1024, soft)}` (allowed: {higher})"
-        )
-    else:
-        yield Finding("ok", f"open files: at most {_limit(soft)}")
-    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    if 0 <= soft < COMFORTABLE_PROCESSES:
-        yield Finding(
-            "warning", f"processes and threads: at most {soft}", "`ulimit -u 1024`, or ask the administrator"
-        )
-    else:
-        yield Finding("ok", f"processes and threads: at most {_limit(soft)}")
-
-
-def check_storage(runs_root: str) -> Iterator[Finding]:
-    """Whether runs can be written, and whether there is room for them."""
-    root = Path(runs_root).expanduser().absolute()
-    existing = next((path for path in (root, *root.parents) if path.exists()), Path("/"))
-    if not existing.is_dir():
-        yield Finding("error", f"runs: {existing} is no directory", "choose another place with runs_root=DIR")
-        return
-    if not os.access(existing, os.W_OK | os.X_OK):
-        yield Finding(
-            "error", f"runs: {existing} cannot be written", "choose another place with runs_root=DIR"
-        )
-        return
-    free = shutil.disk_usage(existing).free
-    if free < COMFORTABLE_DISK:
-        yield Finding(
-            "warning",
-            f"disk: {_gib(free)} free for {root}",
-            "free some, choose another place with runs_root=DIR, or leave checkpoint.save_replay=false",
-        )
-    else:
-        yield Finding("ok", f"disk: {_gib(free)} free for {root}")
-
-
 def _check_version(package: str, oldest: tuple[int, ...]) -> Finding:
     needed = ".".join(str(part) for part in oldest)
     try:
@@ -131,11 +75,11 @@ def _check_memory(machine: MachineSpec) -> Finding:
     if free < COMFORTABLE_MEMORY:
         return Finding(
             "warning",
-            f"memory: {_gib(free)}{where}",
+            f"memory: {gib(free)}{where}",
             "close other programs or raise the limit; `motrix-rl plan` shows what a run needs, and a smaller"
             " algo.agent.buffer_size needs less",
         )
-    return Finding("ok", f"memory: {_gib(free)}{where}")
+    return Finding("ok", f"memory: {gib(free)}{where}")
 
 
 def _check_gpus(machine: MachineSpec) -> Iterator[Finding]:
@@ -145,7 +89,7 @@ def _check_gpus(machine: MachineSpec) -> Iterator[Finding]:
         torch_build = ""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
     for gpu in machine.gpus:
-        memory = "" if gpu.memory_bytes is None else f", {_gib(gpu.memory_bytes)}"
+        memory = "" if gpu.memory_bytes is None else f", {gib(gpu.memory_bytes)}"
         yield Finding("ok", f"GPU {gpu.device}: {gpu.name}{memory}")
         if not gpu.numa_nodes and len(machine.usable_nodes) > 1:
             yield Finding(
@@ -179,11 +123,3 @@ def _check_gpus(machine: MachineSpec) -> Iterator[Finding]:
         yield Finding("warning", "GPUs: a driver is installed, but no GPU is seen", "check `nvidia-smi`")
     else:
         yield Finding("ok", "GPUs: none; learners run on the CPU")
-
-
-def _gib(count: int) -> str:
-    return f"{count / GIB:.1f} GiB"
-
-
-def _limit(value: int) -> str:
-    return "unlimited" if value == resource.RLIM_INFINITY else str(value)

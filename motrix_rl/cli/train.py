@@ -30,7 +30,7 @@ def main(words: list[str], program: str) -> int:
         return 0
     # Only now: the supervisor's floor is heavy, and a mistake above is answered without it.
     from topology import TopologyError
-    from workers.supervisor import run_training
+    from workers.training import run_training
 
     try:
         return run_training(config)

@@ -110,10 +110,14 @@ class AsyncOptions(ConfigModel):
         default=60.0, gt=0, description="Seconds without progress after which a worker counts as hung."
     )
     max_collector_restarts: int = Field(
-        default=0, ge=0, description="How often a dead collector is started again before the run ends."
+        default=3,
+        ge=0,
+        description="How often a dead collector is started again in any 10 minutes before the run ends.",
     )
     max_learner_restarts: int = Field(
-        default=0, ge=0, description="How often dead learners are started again from the last checkpoint."
+        default=0,
+        ge=0,
+        description="How often the run boots again from its last checkpoint after a learner has died.",
     )
 
     @model_validator(mode="after")
@@ -123,7 +127,7 @@ class AsyncOptions(ConfigModel):
         Raises:
             ValueError: one of them is set.
         """
-        for name in ("collector_compile", "collector_amp", "max_learner_restarts"):
+        for name in ("collector_compile", "collector_amp"):
             if getattr(self, name):
                 path = f"algo.trainer.async_options.{name}"
                 raise ValueError(f"{path}={getattr(self, name)} is not available yet; leave it out")
@@ -137,6 +141,19 @@ class TrainerConfig(ConfigModel):
         default=4000,
         ge=1,
         description="Generations to train for (one generation = one step of every environment).",
+    )
+    max_nan_steps: int = Field(
+        default=100,
+        ge=0,
+        description="Gradient steps in a row that are skipped because they are not finite before the run ends;"
+        " its state is then in async_errors/. 0 = never.",
+    )
+    max_nonfinite_share: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        description="Share of the transitions between two metrics records that may be cut because an"
+        " environment gave NaN or Inf; above it the run ends. 1 = never.",
     )
     async_options: AsyncOptions = Field(
         default_factory=AsyncOptions, description="Processes, placement, transport and pace."

@@ -12,6 +12,7 @@ import pytest
 from motrix_rl.cli import checks
 from motrix_rl.cli.checks import Finding, check_installation, check_limits, check_machine, check_storage
 from motrix_rl.cli.doctor import render
+from motrix_rl.runs import limits
 from topology import Gpu, MachineSpec, NumaNode
 
 GIB = 1 << 30
@@ -97,11 +98,11 @@ def test_missing_and_old_packages_are_errors(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.covers("S8")
 def test_low_limits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks.resource, "getrlimit", lambda which: (64, resource.RLIM_INFINITY))
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda which: (64, resource.RLIM_INFINITY))
     found = problems(check_limits())
     assert "ulimit -n 1024" in found[0].advice
     assert "processes and threads: at most 64" in found[1].what
-    monkeypatch.setattr(checks.resource, "getrlimit", lambda which: (-1, -1))
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda which: (-1, -1))
     assert problems(check_limits()) == []
 
 
@@ -110,11 +111,11 @@ def test_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     (finding,) = problems(check_storage(str(tmp_path / "file" / "runs")))
     assert finding.level == "error"
-    monkeypatch.setattr(checks.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(limits.os, "access", lambda path, mode: False)
     (finding,) = problems(check_storage(str(tmp_path)))
     assert "cannot be written" in finding.what
     monkeypatch.undo()
-    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(2, 1, 1))
+    monkeypatch.setattr(limits.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(2, 1, 1))
     (finding,) = problems(check_storage(str(tmp_path)))
     assert finding.level == "warning"
 

@@ -114,7 +114,7 @@ def test_train_hands_the_validated_configuration_to_the_supervisor(monkeypatch: 
         seen.append(config)
         return 17
 
-    monkeypatch.setitem(sys.modules, "workers.supervisor", types.SimpleNamespace(run_training=run_training))
+    monkeypatch.setitem(sys.modules, "workers.training", types.SimpleNamespace(run_training=run_training))
     assert main(["train", "num_envs=8"]) == 17
     assert seen[0].num_envs == 8
 

@@ -93,11 +93,10 @@ def test_every_option_is_read_by_somebody() -> None:
         "collector_amp",
         "collector_amp_dtype",
         "collector_compile",
-        "max_learner_restarts",
     ]
 
 
-@pytest.mark.parametrize("word", ["collector_amp=true", "collector_compile=true", "max_learner_restarts=1"])
+@pytest.mark.parametrize("word", ["collector_amp=true", "collector_compile=true"])
 def test_what_nobody_reads_yet_is_refused(word: str) -> None:
     with pytest.raises(UsageError, match="not available yet"):
         load_config([f"algo.trainer.async_options.{word}"])

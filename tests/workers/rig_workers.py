@@ -244,7 +244,7 @@ class DrivenLearner(Learner):
 
     def _wait_for_data(self) -> None:
         self.script(True)
-        self._hear_notices()
+        self.hear_notices()
         self.assembler.drain()
 
     def _after_update(self, updates_done: int) -> None:

@@ -130,7 +130,7 @@ def test_the_last_row_of_a_dead_incarnation_is_cut_wherever_it_is(where: str, tm
             learner.assembler.drain()
     rig.lose(first, torn=True)
     last = first.rows[-1]
-    learner._hear_notices()
+    learner.hear_notices()
     told = rig.hear()
     assert [(m["collector"], m["generation"]) for m in told if m["kind"] == "recovered"] == [
         (0, len(first.rows))

@@ -1,0 +1,59 @@
+"""A training from its first boot to its last end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from motrix_rl.errors import MotrixError
+from motrix_rl.metrics.records import check_records
+from transport import TransportError
+from workers.faults import forget_spent, read_faults
+from workers.launch import Launch, prepare_launch
+from workers.machines import machines_of_this_run
+from workers.outcome import explained
+from workers.restarts import LearnerRestarts
+from workers.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from motrix_rl.config.schema import RootConfig
+
+
+def run_training(config: RootConfig) -> int:
+    """Trains as configured; a run that a learner's fault has ended may go on from its last checkpoint.
+
+    Returns:
+        0 when the run finished or was interrupted and saved, 1 when it failed, 130 after a second Ctrl-C.
+
+    Raises:
+        UsageError: the request is wrong; nothing was started.
+        TopologyError: the request does not fit the machine; nothing was started.
+        MotrixError: memory or descriptors are short.
+    """
+    check_records(config)
+    read_faults()
+    machines = machines_of_this_run()
+    restarts = LearnerRestarts(config.algo.trainer.async_options.max_learner_restarts)
+    while True:
+        launch = prepare_launch(config, machines)
+        supervisor = _set_up(launch)
+        code = supervisor.run()
+        # Over several machines the launcher starts all supervisors again: `torchrun --max-restarts`.
+        if machines is not None or not supervisor.learner_failed:
+            return code
+        why_not = restarts.another(launch.start.generation, supervisor.generation)
+        if why_not is not None:
+            if why_not:
+                print(f"not started again: {why_not}", flush=True)
+            return code
+        print(f"starting again from the last checkpoint ({restarts.done} of {restarts.limit})", flush=True)
+        forget_spent()
+        config = config.model_copy(update={"resume": "auto", "run_dir": str(launch.start.directory.path)})
+
+
+def _set_up(launch: Launch) -> Supervisor:
+    try:
+        return Supervisor(launch)
+    except (OSError, TransportError) as fault:
+        reason = f"the run cannot be set up: {explained(fault)}"
+        launch.start.directory.record.finish("failed", reason)
+        raise MotrixError(reason) from fault
