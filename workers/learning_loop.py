@@ -12,6 +12,7 @@ import torch
 
 from motrix_rl.algorithms.fastsac.agent import FastSACAgent
 from motrix_rl.replay.batch import Batch
+from motrix_rl.replay.batch import Batch
 from motrix_rl.replay.buffer import ReplayBuffer
 from transport import (
     ControlBlock,
@@ -189,6 +190,7 @@ class Learner:
         while self.admitted < min(decision.generation, self.assembler.complete):
             self._admit()
         self.admitted = decision.generation  # also where stop ended the wait: counters are everybody's
+        self.admitted = decision.generation  # also where stop ended the wait: counters are everybody's
         self.agent.sync_statistics()
         if self.nnodes > 1:  # on one machine the stop signal is everybody's
             self._another_machine_stops = bool(self.ranks.gather("stop", [self.stop.is_set()]).any())
@@ -244,7 +246,24 @@ class Learner:
         if self.publisher.version < 0 and self.acting is None:
             self.publisher.publish()  # learning begins
         if self.replay.ready:
+            if self.replay.ready:
             self.agent.update(self.replay, count, on_update=self._after_update)
+        else:
+            self._take_part(count)
+
+    def _take_part(self, count: int) -> None:
+        """Performs agreed updates without data: stop came before this rank's first. Rows without weight."""
+        agent, replay = self.agent, self.replay
+        batch = Batch.allocate(
+            agent.batch_size, replay.obs_dim, replay.action_dim, replay.critic_obs_dim, agent.device
+        )
+        noise = torch.zeros((agent.batch_size, replay.action_dim), dtype=agent.dtype, device=agent.device)
+        for tensor in vars(batch).values():
+            if tensor is not None:
+                tensor.zero_()
+        for _ in range(count):
+            agent.update_on(batch, noise, noise)
+            self._after_update(agent.updates_done)
         else:
             self._take_part(count)
         if self.skipped is not None:
