@@ -3,7 +3,7 @@ PYTHON ?= $(if $(wildcard .venv/bin/python),.venv/bin/python,python3)
 # Tests must not depend on how many threads the numeric libraries would take.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help check lint types floors spelling format test test-slow fault all
+.PHONY: help check lint types floors spelling format test test-slow fault fault-all all
 
 help: ## these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -35,5 +35,8 @@ test-slow: ## learning thresholds and long runs
 
 fault: ## killed, stopped and starved processes
 	$(PYTHON) -m pytest -m "fault and not gpu" --timeout 300
+
+fault-all: ## every cell of the fault table
+	$(PYTHON) -m pytest -m "(fault or fault_all) and not gpu" --timeout 300
 
 all: check test fault test-slow ## all of the above

@@ -7,7 +7,7 @@
   given), ``nan`` (a collector: one observation of its first world; a learner: the gradient of one step).
 - WORKER: its name; ``collector-0*`` means every life of it, not only the first. ``supervisor`` is the parent.
 - PHASE: a phase of the control block, such as ``building``, ``stepping``, ``updating``, ``saving``; of the
-  supervisor ``boot``, ``training``, ``saving`` (while rank 0 saves) or ``shutdown``.
+  supervisor ``boot``, ``warm-up``, ``training``, ``saving`` (while rank 0 saves) or ``shutdown``.
 - NTH: which occurrence, from 1; ``5+`` means the fifth and every one after it. ``slow`` is every one unless given.
 
 Without the variable there is nothing here that a worker would run.
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 VARIABLE = "MOTRIX_RL_FAULT"
 SUPERVISOR = "supervisor"
 KINDS = ("kill", "stop", "raise", "exit", "slow", "nan")
-SUPERVISOR_PHASES = ("boot", "training", "saving", "shutdown")
+SUPERVISOR_PHASES = ("boot", "warm-up", "training", "saving", "shutdown")
 #: A worker's board exists only after it has started, and its first phase is set, not entered.
 WORKER_PHASES = tuple(phase.name.lower() for phase in Phase if phase is not Phase.STARTING)
 

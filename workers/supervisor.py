@@ -324,7 +324,10 @@ class Supervisor:
             return "boot"
         if self.outcome.kind != "running":
             return "shutdown"
-        return "saving" if self.resources.control.snapshot()[0].phase is Phase.SAVING else "training"
+        rank_0 = self.resources.control.snapshot()[0]
+        if rank_0.phase is Phase.SAVING:
+            return "saving"
+        return "training" if rank_0.updates > 0 else "warm-up"
 
     def _on_message(self, worker: Worker, message: dict[str, Any]) -> None:
         kind = message.pop("kind")
