@@ -160,6 +160,7 @@ class FaultBoard(WorkerBoard):
         super().set_phase(phase)
         for fault in self._counted.enter(phase.name.lower()):
             if fault.kind == "nan":
+                log.warning("ordered fault: nan from phase %s on", fault.phase)
                 self._poison.arm(fault.onward)
             else:
                 misbehave(fault)

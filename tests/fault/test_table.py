@@ -112,11 +112,7 @@ def stamps(text: str, what: str) -> list[datetime]:
 def fault_time(run: Run, cell: Cell) -> datetime:
     """When the fault struck, by the log of whom it struck."""
     name = "supervisor" if cell.role == "parent" else cell.worker
-    if cell.kind == "nan":
-        what = "diverged" if cell.role == "collector" else "process "
-    else:
-        what = f"ordered fault: {cell.kind}"
-    found = stamps(run.log(name), what)
+    found = stamps(run.log(name), f"ordered fault: {cell.kind}")
     assert found, f"the fault did not happen\n{run.output[-2000:]}"
     return found[0]
 
