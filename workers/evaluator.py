@@ -14,6 +14,8 @@ from motrix_rl.algorithms.fastsac.policy import Policy
 from motrix_rl.checkpoint import BestStore, CheckpointSaveError
 from motrix_rl.envs.base import BatchEnv
 from motrix_rl.envs.evaluation import EvalResult, evaluate
+from motrix_rl.errors import MotrixError
+from motrix_rl.export import export_policy
 from motrix_rl.tasks.registry import make_env, parse_task
 from transport import Counter, Phase, WorkerBoard, wait_any
 from workers.learner_state import policy_payload
@@ -150,5 +152,22 @@ def run(context: WorkerContext, wiring: EvaluatorWiring, board: WorkerBoard) -> 
         return
     try:
         evaluator.run()
+        if not context.stop.is_set():  # the run is at its end, and nobody is in a hurry
+            _leave_policy_file(context)
     finally:
         env.close()
+
+
+def _leave_policy_file(context: WorkerContext) -> None:
+    """Writes ``policy.onnx`` of the best policy, where the packages for it are installed.
+
+    Here, because this process has torch loaded, has nothing else left to do, and neither holds up nor fails a
+    run; a file that the shutdown limit cuts off is written by ``motrix-rl export``.
+    """
+    try:
+        report = export_policy(context.files.run_dir)
+    except MotrixError as fault:
+        log.warning("no policy.onnx: %s", fault)
+        return
+    if report is not None:
+        log.info("wrote %s", report.path)

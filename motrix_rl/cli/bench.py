@@ -40,7 +40,9 @@ def main(words: list[str], program: str) -> int:
         + "; ".join(f"{name}: {text}" for name, text in WHAT.items())
         + ".",
     )
-    arguments.add_argument("words", nargs="*", metavar="WHAT key=value", help="what, and options as for train")
+    arguments.add_argument(
+        "words", nargs="*", metavar="WHAT key=value", help="what, and options as for train"
+    )
     arguments.add_argument(
         "--seconds", type=_positive, default=3.0, metavar="S", help="of each measurement (default: 3)"
     )
@@ -182,7 +184,11 @@ def start_text(report: StartReport) -> str:
     }
     lines = [report.machine, report.task, ""]
     lines += [f"{seconds:7.2f} s  {name:<13} {meaning[name]}" for name, seconds in report.steps.items()]
-    lines += [f"{report.total_s:7.2f} s  in all", "", "worker        interpreter  importing   building   ready"]
+    lines += [
+        f"{report.total_s:7.2f} s  in all",
+        "",
+        "worker        interpreter  importing   building   ready",
+    ]
     lines += [
         f"{worker.name:<13} {worker.interpreter_s:9.2f} s {worker.importing_s:8.2f} s {worker.building_s:8.2f} s"
         f" {worker.ready_s:7.2f} s"

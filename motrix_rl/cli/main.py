@@ -35,7 +35,9 @@ VERBS: dict[str, Verb] = {
         "motrix_rl.cli.plan", "[key=value ...]", "show who would run where, without starting anything"
     ),
     "bench": Verb(
-        "motrix_rl.cli.bench", "[WHAT] [key=value ...]", "measure the stages of a training, and what limits it"
+        "motrix_rl.cli.bench",
+        "[WHAT] [key=value ...]",
+        "measure the stages of a training, and what limits it",
     ),
     "doctor": Verb("motrix_rl.cli.doctor", "", "check this machine, and say what to do about each finding"),
 }

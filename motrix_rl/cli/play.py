@@ -68,9 +68,7 @@ def _arguments(program: str) -> Arguments:
         program, "Shows a trained policy, without exploration noise: in a window, or in a video file."
     )
     arguments.add_argument("run", metavar="RUN", help="a run directory, a checkpoint, or 'latest'")
-    arguments.add_argument(
-        "--video", metavar="FILE", help="write a video (.mp4) instead; needs no display"
-    )
+    arguments.add_argument("--video", metavar="FILE", help="write a video (.mp4) instead; needs no display")
     arguments.add_argument(
         "--episodes", type=positive_int, default=1, metavar="N", help="episodes (default: 1)"
     )

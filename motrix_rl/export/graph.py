@@ -54,10 +54,16 @@ class GraphWriter:
             ExportError: it is of a kind that is not known here.
         """
         if isinstance(layer, nn.Linear):
-            weight, bias = self.constant(f"{name}.weight", layer.weight), self.constant(f"{name}.bias", layer.bias)
+            weight, bias = (
+                self.constant(f"{name}.weight", layer.weight),
+                self.constant(f"{name}.bias", layer.bias),
+            )
             self.apply("Gemm", weight, bias, transB=1)
         elif isinstance(layer, nn.LayerNorm):
-            gain, offset = self.constant(f"{name}.weight", layer.weight), self.constant(f"{name}.bias", layer.bias)
+            gain, offset = (
+                self.constant(f"{name}.weight", layer.weight),
+                self.constant(f"{name}.bias", layer.bias),
+            )
             self.apply("LayerNormalization", gain, offset, axis=-1, epsilon=layer.eps)
         elif isinstance(layer, nn.SiLU):
             before = self.at

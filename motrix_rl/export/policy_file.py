@@ -72,7 +72,9 @@ def task_of(run: RunDirectory) -> str:
     return "{task}/{backend}.{algo}".format_map({"task": "?", "backend": "?", "algo": "?", **record})
 
 
-def export_checkpoint(checkpoint: CheckpointRef, task: str, path: Path, *, check: bool = True) -> ExportReport:
+def export_checkpoint(
+    checkpoint: CheckpointRef, task: str, path: Path, *, check: bool = True
+) -> ExportReport:
     """Writes a policy as ONNX.
 
     Args:

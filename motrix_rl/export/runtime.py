@@ -43,7 +43,7 @@ class OnnxPolicy:
             )
         except OSError as error:
             raise ExportError(f"cannot read {path}: {error.strerror}") from error
-        except Exception as error:  # noqa: BLE001 - onnxruntime has a family of its own for damaged files
+        except Exception as error:
             raise ExportError(f"{path} is not an ONNX model that onnxruntime can run: {error}") from error
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
         if len(inputs) != 1 or len(outputs) != 1 or len(inputs[0].shape) != 2 or len(outputs[0].shape) != 2:
@@ -54,4 +54,4 @@ class OnnxPolicy:
 
     def act(self, obs: Float32, out: Float32) -> None:
         """Actions for `obs` [N, O] float32, written to `out` [N, A] float32."""
-        np.copyto(out, self._session.run([self._output], {self._input: obs})[0])
+        np.copyto(out, np.asarray(self._session.run([self._output], {self._input: obs})[0]))

@@ -50,9 +50,7 @@ def main(descriptor: int) -> None:
     run.finish()
 
 
-def _read(
-    connection: socket.socket, inbox: queue.Queue[dict[str, Any] | None], finish_s: float
-) -> None:
+def _read(connection: socket.socket, inbox: queue.Queue[dict[str, Any] | None], finish_s: float) -> None:
     """Moves records into the inbox while there is room; what there is not stays in the socket."""
     closed = select.poll()
     closed.register(connection, select.POLLRDHUP)

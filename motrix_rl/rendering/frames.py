@@ -120,7 +120,9 @@ class OwnFrames:
         if isinstance(picture, list | tuple) and picture:
             picture = picture[0]
         if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
-            raise UsageError(f"{self._task} draws no pictures (no render_mode rgb_array, or no render method)")
+            raise UsageError(
+                f"{self._task} draws no pictures (no render_mode rgb_array, or no render method)"
+            )
         return np.array(picture, np.uint8)
 
     def close(self) -> None:

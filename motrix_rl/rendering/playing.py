@@ -53,7 +53,9 @@ def play_episodes(
         total += float(buffers.reward[0])
         length += 1
         steps += 1
-        ending = next((name for name in ("terminated", "truncated", "cut") if getattr(buffers, name)[0]), None)
+        ending = next(
+            (name for name in ("terminated", "truncated", "cut") if getattr(buffers, name)[0]), None
+        )
         if ending is not None:
             played.append(PlayedEpisode(total, length, ending))
             total, length = 0.0, 0

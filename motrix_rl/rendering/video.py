@@ -71,8 +71,9 @@ class VideoFile:
     def _open(self, width: int, height: int) -> Generator[None, Any, None]:
         import imageio_ffmpeg
 
+        fps: Any = self._fps  # its annotation says int; ffmpeg takes fractions
         sink = imageio_ffmpeg.write_frames(
-            str(self._temporary), (width, height), fps=self._fps, codec="libx264", quality=7, macro_block_size=2,
+            str(self._temporary), (width, height), fps=fps, codec="libx264", quality=7, macro_block_size=2,
             ffmpeg_log_level="error",
         )  # fmt: skip
         sink.send(None)

@@ -59,6 +59,10 @@ VERB = ("-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); from motrix_rl.cl
         ((*VERB, "plan", "--machine", "nowhere.json"), "nowhere.json"),
         ((*VERB, "plan", "num_env=3"), "'num_envs'"),
         ((*VERB, "doctor", "--save-machin", "x"), "'--save-machine'"),
+        ((*VERB, "play", "no-such-run"), "no-such-run"),
+        ((*VERB, "export", "no-such-run"), "no-such-run"),
+        ((*VERB, "bench", "rign"), "'ring'"),
+        ((*VERB, "bench", "num_env=3"), "'num_envs'"),
     ],
     ids=lambda value: " ".join(value[-2:])[-40:] if isinstance(value, tuple) else "",
 )
@@ -95,6 +99,10 @@ def test_a_mistake_is_answered_at_once(words: tuple[str, ...], expected: str, tm
         "from motrix_rl.cli.main import main; main(['train', 'num_env=3'])",
         "from motrix_rl.cli.main import main; main(['doctor'])",
         "from motrix_rl.cli.main import main; main(['eval', 'no-such-run'])",
+        "from motrix_rl.cli.main import main; main(['play', 'no-such-run'])",
+        "from motrix_rl.cli.main import main; main(['export', 'no-such-run'])",
+        "from motrix_rl.cli.main import main; main(['bench', 'num_env=3'])",
+        "import motrix_rl.export, motrix_rl.rendering.gl, motrix_rl.metrics.records",
     ],
 )
 def test_nothing_heavy_is_loaded_before_a_request_is_valid(code: str, tmp_path: Path) -> None:

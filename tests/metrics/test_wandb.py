@@ -20,7 +20,7 @@ from motrix_rl.metrics.wandb import WandbWriter
 from motrix_rl.runs import RunDirectory
 
 #: A wandb that writes down every call; what `FAKE` names happens in it.
-FAKE = '''
+FAKE = """
 import json, os, sys, time
 
 def _note(call, **facts):
@@ -44,7 +44,7 @@ class Run:
 def init(**facts):
     _note("init", **facts)
     return Run()
-'''
+"""
 
 
 class Fake:
@@ -149,7 +149,13 @@ def test_without_wandb_the_log_says_so_and_the_run_goes_on(
     wandb.close()
     (tmp_path / "wandb.py").write_text("raise ImportError('broken installation')")
     broken = WandbWriter(
-        tmp_path, wandb.log, mode="online", name="x", config={}, on_error=wandb.complaints.append, finish_s=5.0
+        tmp_path,
+        wandb.log,
+        mode="online",
+        name="x",
+        config={},
+        on_error=wandb.complaints.append,
+        finish_s=5.0,
     )
     broken._process.wait(60)
     broken.write({"a": 1})

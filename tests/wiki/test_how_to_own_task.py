@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
 import os
 import re
@@ -23,7 +23,11 @@ def files_of(page: str) -> dict[str, str]:
 
 def commands_of(page: str) -> list[str]:
     """Lines of the shell blocks."""
-    return [line for block in re.findall(r"```bash\n(.*?)```", page, flags=re.DOTALL) for line in block.splitlines()]
+    return [
+        line
+        for block in re.findall(r"```bash\n(.*?)```", page, flags=re.DOTALL)
+        for line in block.splitlines()
+    ]
 
 
 @pytest.fixture
@@ -66,8 +70,9 @@ def test_the_page_works_word_for_word(shell) -> None:
     assert record["outcome"] == "finished"
     assert record["updates"] > 0
     assert "env.goal = 1.0" in shell(show_help)
-    assert "over 4 episodes" in shell(evaluate)
-    assert "episodes of 100 steps" in shell(evaluate)
+    assert "over 4 episodes of 100 steps" in shell(evaluate)
+    exported = importlib.util.find_spec("onnx") is not None
+    assert (shell.here / "first-run" / "policy.onnx").exists() == exported
 
 
 def test_the_entry_point_gives_the_task_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -293,7 +293,9 @@ def _rounds(
 def layout_words(plan: TrainingPlan) -> str:
     """Who runs where, in one line."""
     topology = plan.topology
-    learners = [f"learner {info.rank} on {info.device}, CPUs {_list(info.cpus)}" for info in topology.learners]
+    learners = [
+        f"learner {info.rank} on {info.device}, CPUs {_list(info.cpus)}" for info in topology.learners
+    ]
     collectors = [
         f"collector {info.id} with {info.num_envs} environments, CPUs {_list(info.cpus)}"
         for info in topology.collectors

@@ -18,9 +18,10 @@ import torch
 from motrix_rl.algorithms.fastsac.agent import FastSACAgent
 from motrix_rl.algorithms.fastsac.policy import Policy
 from motrix_rl.envs.base import StepBuffers
+from motrix_rl.envs.mujoco.base import MujocoBatchEnv
 from motrix_rl.tasks.registry import make_env, parse_task
 from transport import ControlBlock, Ring, StopSignal, WeightMailbox, set_parent_death_signal, wait_any
-from workers.bench.synthetic import filled_replay, fill_rows
+from workers.bench.synthetic import fill_rows, filled_replay
 from workers.collector import Collector
 from workers.publisher import Publisher
 
@@ -85,9 +86,9 @@ class EnvironmentStand:
             options=setup.config.env, first_world=lo,
         )  # fmt: skip
         self._physics: TimedBatch | None = None
-        if hasattr(self._env, "batch"):
+        if isinstance(self._env, MujocoBatchEnv):
             self._physics = TimedBatch(self._env.batch)
-            self._env.batch = self._physics
+            vars(self._env)["batch"] = self._physics
         self._buffers = StepBuffers.allocate(setup.spec, hi - lo)
         rng = np.random.default_rng(setup.config.seed)
         low, high = np.asarray(setup.spec.action_low), np.asarray(setup.spec.action_high)
