@@ -209,8 +209,6 @@ def load_checkpoint(learner: Learner, checkpoint: CheckpointRef, num_envs: int, 
             learner.replay.mark_last_cut(0, learner.replay.num_envs)
             # A rank that stop kept from its last data holds fewer generations than the others.
             learner.replay.generation = point.generation
-            # A rank that stop kept from its last data holds fewer generations than the others.
-            learner.replay.generation = point.generation
             learner.agent.mark_last_cut(0, learner.replay.num_envs)
     except ValueError as fault:
         raise MotrixError(f"cannot resume from {checkpoint.path}: {fault}") from fault

@@ -12,7 +12,6 @@ import torch
 
 from motrix_rl.algorithms.fastsac.agent import FastSACAgent
 from motrix_rl.replay.batch import Batch
-from motrix_rl.replay.batch import Batch
 from motrix_rl.replay.buffer import ReplayBuffer
 from transport import (
     ControlBlock,
@@ -114,6 +113,8 @@ class Learner:
             elif decision.operation is Operation.SAVE:
                 self._save()
             else:
+                if self.admitted < self.total:
+                    self._stop_this_machine()
                 break
         self.report.flush(self)
 
@@ -190,10 +191,11 @@ class Learner:
         while self.admitted < min(decision.generation, self.assembler.complete):
             self._admit()
         self.admitted = decision.generation  # also where stop ended the wait: counters are everybody's
-        self.admitted = decision.generation  # also where stop ended the wait: counters are everybody's
         self.agent.sync_statistics()
         if self.nnodes > 1:  # on one machine the stop signal is everybody's
             self._another_machine_stops = bool(self.ranks.gather("stop", [self.stop.is_set()]).any())
+            if self._another_machine_stops:
+                self._stop_this_machine()
         self.assembler.release_popped()
         if decision.num_updates:
             self._update(decision.num_updates)
@@ -203,6 +205,12 @@ class Learner:
             self.evaluation.publish(self.admitted)
         self.board.set(Counter.GENERATION, self.admitted)
         self.report.after_decision(self, decision.generation)
+
+    def _stop_this_machine(self) -> None:
+        """Collectors and supervisor of this machine hear from here that the ranks have agreed to stop."""
+        if not self.stop.is_set():
+            self.report.stopping("another machine was asked to stop")
+            self.stop.set()
 
     def collector_saved(self, collector: int) -> int:
         """Generation for which a collector has last written its state (deterministic mode)."""
@@ -246,24 +254,7 @@ class Learner:
         if self.publisher.version < 0 and self.acting is None:
             self.publisher.publish()  # learning begins
         if self.replay.ready:
-            if self.replay.ready:
             self.agent.update(self.replay, count, on_update=self._after_update)
-        else:
-            self._take_part(count)
-
-    def _take_part(self, count: int) -> None:
-        """Performs agreed updates without data: stop came before this rank's first. Rows without weight."""
-        agent, replay = self.agent, self.replay
-        batch = Batch.allocate(
-            agent.batch_size, replay.obs_dim, replay.action_dim, replay.critic_obs_dim, agent.device
-        )
-        noise = torch.zeros((agent.batch_size, replay.action_dim), dtype=agent.dtype, device=agent.device)
-        for tensor in vars(batch).values():
-            if tensor is not None:
-                tensor.zero_()
-        for _ in range(count):
-            agent.update_on(batch, noise, noise)
-            self._after_update(agent.updates_done)
         else:
             self._take_part(count)
         if self.skipped is not None:

@@ -82,6 +82,10 @@ class LearnerReport:
         """One line for the user."""
         self._messages.send({"kind": "note", "text": text, **extra}, timeout_s=0.5)
 
+    def stopping(self, reason: str) -> None:
+        """This rank is about to raise stop; said first, so that the supervisor knows why when it sees it."""
+        self._messages.send({"kind": "stopping", "reason": reason}, timeout_s=0.5)
+
     def recovered(self, collector: int, generation: int) -> None:
         """The ring of a dead collector is in order."""
         self._messages.send(

@@ -93,6 +93,7 @@ class Supervisor:
         self._faults = SupervisorFaults(faults) if (faults := read_faults()) else None
         self._next_frame = 0.0
         self._told_ready = False
+        self._stop_reason = "a worker received SIGTERM"
 
     def run(self) -> int:
         """Runs to the end and returns the exit code of the command."""
@@ -183,7 +184,8 @@ class Supervisor:
             hung = self.watchdog.hung(self.fleet.living(), self.resources.control)
             if hung is not None:
                 self._on_hung(*hung)
-            if self.crew.learners_done() and self.outcome.kind == "running":
+            stopped = self.resources.stop.is_set()  # then the next turn says why
+            if self.crew.learners_done() and self.outcome.kind == "running" and not stopped:
                 self.outcome = Outcome("finished")
 
     def _ended(self) -> list[Worker]:
@@ -313,7 +315,7 @@ class Supervisor:
             if self.interrupts.count:
                 self.outcome = Outcome("interrupted", f"interrupted by {self.interrupts.name}")
             elif self.resources.stop.is_set():
-                self.outcome = Outcome("interrupted", "a worker received SIGTERM")
+                self.outcome = Outcome("interrupted", self._stop_reason)
         if time.monotonic() >= self._next_frame:
             self._next_frame = time.monotonic() + FRAME_S
             self._show()
@@ -334,6 +336,8 @@ class Supervisor:
         if kind == "note":
             self.status.note(message["text"])
             self.console.note(message["text"])
+        elif kind == "stopping":
+            self._stop_reason = message["reason"]
         elif kind == "recovered":
             self.crew.finish_restart(message["collector"], message["generation"])
         elif kind in ("metrics", "status"):

@@ -1,0 +1,117 @@
+"""Several machines, rehearsed on one: what is refused, and that a Ctrl-C on any of them stops all after a save."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from motrix_rl.checkpoint import CheckpointStore
+from tests.e2e.running import Run, options, strict_updates
+from tests.e2e.test_deterministic import free_port
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def launched(node: int, port: int, **changed: str) -> list[str]:
+    """Words before the interpreter's that set what a launcher sets for one process a machine."""
+    variables = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "RANK": str(node),
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "1",
+        **changed,
+    }
+    return ["env", *(f"{name}={value}" for name, value in variables.items())]
+
+
+@pytest.mark.covers("U1")
+@pytest.mark.parametrize("per_machine", [2, 8])
+def test_several_processes_a_machine_are_refused_with_the_right_command(
+    per_machine: int, tmp_path: Path
+) -> None:
+    prefix = launched(0, 1, WORLD_SIZE=str(2 * per_machine), LOCAL_WORLD_SIZE=str(per_machine))
+    with Run(tmp_path / "run", options(), prefix) as run:
+        assert run.finish(60) == 2
+        assert f"--nproc-per-node={per_machine} starts {per_machine} supervisors a machine" in run.output
+        right = (
+            "torchrun --nnodes=2 --nproc-per-node=1 train.py ... "
+            f"algo.trainer.async_options.num_learners={per_machine}"
+        )
+        assert right in " ".join(run.output.split())
+        assert "Traceback" not in run.output
+        assert not run.directory.exists()
+
+
+@pytest.mark.covers("U1")
+def test_a_launcher_that_says_too_little_is_refused(tmp_path: Path) -> None:
+    with Run(tmp_path / "run", options(), ["env", "WORLD_SIZE=2", "RANK=0"]) as run:
+        assert run.finish(60) == 2
+        assert "MASTER_ADDR, MASTER_PORT" in run.output
+        assert not run.directory.exists()
+
+
+@pytest.mark.covers("U1", "H2")
+@pytest.mark.slow
+def test_a_run_directory_that_is_not_shared_is_refused(tmp_path: Path) -> None:
+    """The second machine sees a directory of that name, but another one: there, it is a link to an empty place."""
+    port = free_port()
+    shared = tmp_path / "shared"
+    settings = options(async__boot_timeout_s=20, algo__trainer__num_learning_iterations=1_000_000)
+    # `unshare` gives the follower its own view of the folder, where the system allows it.
+    private = [
+        "unshare",
+        "--mount",
+        "--map-root-user",
+        "sh",
+        "-c",
+        f'mount -t tmpfs none {shared} && exec "$@"',
+        "sh",
+    ]
+    shared.mkdir()
+    if not allowed(private):
+        pytest.skip("this system does not let a test mount a folder of its own")
+    with (
+        Run(shared / "run", settings, launched(0, port)) as leader,
+        Run(shared / "run", settings, [*private, *launched(1, port)]) as follower,
+    ):
+        assert follower.finish(90) == 2, follower.output
+        assert "give a directory that all machines share: run_dir=..." in " ".join(follower.output.split())
+        assert "Traceback" not in follower.output
+        assert leader.finish(90) == 1, leader.output
+        leader.assert_nothing_left()
+
+
+def allowed(prefix: list[str]) -> bool:
+    """Whether a command that starts with these words runs at all."""
+    import subprocess
+
+    return subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.covers("S5", "D6", "D12")
+@pytest.mark.slow
+@pytest.mark.parametrize("struck", [0, 1])
+def test_ctrl_c_on_any_machine_stops_all_after_a_save(struck: int, tmp_path: Path) -> None:
+    port = free_port()
+    directory = tmp_path / "run"
+    settings: dict[str, Any] = options(algo__trainer__num_learning_iterations=1_000_000, logging__interval=10)
+    with (
+        Run(directory, settings, launched(0, port)) as leader,
+        Run(directory, settings, launched(1, port)) as follower,
+    ):
+        leader.until_generation(20, 120)
+        (leader, follower)[struck].send("parent", signal.SIGINT)
+        assert leader.finish(60) == 0, leader.output
+        assert follower.finish(60) == 0, follower.output
+        newest = CheckpointStore(directory / "checkpoints", 3).newest_valid(lambda line: pytest.fail(line))
+        assert newest is not None
+        assert newest.step >= 20
+        assert newest.metadata["world_size"] == 2
+        assert newest.metadata["updates"] == strict_updates(newest.step, settings)
+        record = leader.record()
+        assert record["outcome"] == "interrupted"
+        assert record["generation"] == newest.step
