@@ -52,6 +52,7 @@ def bench(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.covers("B1")
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_every_stage_and_the_whole_in_one_run(tmp_path: Path) -> None:
     done = bench(tmp_path, *SMALL, "--seconds", "0.3", "--rounds", "3", "--json")
