@@ -54,7 +54,12 @@ def test_the_run_directory_is_complete(finished: Run) -> None:
     for name in ("config.yaml", "run.json", "metrics.jsonl", "best/policy.pt", "best/best.json"):
         assert (here / name).stat().st_size > 0, name
     assert list((here / "tensorboard").glob("events.*"))
-    assert sorted(p.stem for p in (here / "logs").iterdir()) == ["collector-0", "evaluator", "learner-0"]
+    assert sorted(p.stem for p in (here / "logs").iterdir()) == [
+        "collector-0",
+        "evaluator",
+        "learner-0",
+        "supervisor",
+    ]
     assert list((here / "async_errors").iterdir()) == []
     steps = sorted(path.name for path in (here / "checkpoints").glob("step_*"))
     assert steps == ["step_000000080", "step_000000160", "step_000000200"]
