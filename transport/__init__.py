@@ -14,6 +14,7 @@ from transport.control import (
 )
 from transport.descriptors import Descriptor
 from transport.device import DeviceStorage
+from transport.device_mailbox import DeviceWeightMailbox
 from transport.errors import TransportError
 from transport.handshake import StartupHandshake
 from transport.layout import FieldSpec, SlotLayout
@@ -34,6 +35,7 @@ __all__ = [
     "Descriptor",
     "DeviceSlot",
     "DeviceStorage",
+    "DeviceWeightMailbox",
     "EventFd",
     "FieldSpec",
     "HostStorage",

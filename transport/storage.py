@@ -33,6 +33,8 @@ class SlotMessage:
     """The storage's `SlotStorage.kind`."""
     handles: bytes
     """How to open device memory in the producer; empty for host memory."""
+    weights: bytes = b""
+    """How to open a weight mailbox in device memory; empty where the mailbox is in host memory."""
 
 
 class SlotStorage(ABC):

@@ -15,6 +15,7 @@ from motrix_rl.errors import MotrixError
 from motrix_rl.tasks.registry import make_env, parse_task
 from transport import (
     Counter,
+    DeviceWeightMailbox,
     Phase,
     RingProducer,
     SlotView,
@@ -195,6 +196,8 @@ def run(context: WorkerContext, wiring: CollectorWiring, board: WorkerBoard) -> 
     if message is None:
         return
     producer = wiring.ring.producer(context.incarnation, message)
+    if isinstance(wiring.mailbox, DeviceWeightMailbox):
+        wiring.mailbox.accept(message.weights)
     board.set_phase(Phase.READY)
     context.handshake.mark_ready(context.name, context.incarnation)
     if not context.handshake.wait_released(context.stop, barrier=context.barrier):

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from topology import CollectorInfo, LearnerInfo
-from transport import PARENT, PipeReader, StopReason, message_pipe, sweep_torch_shm
+from transport import PARENT, PipeReader, StopReason, WeightMailbox, message_pipe, sweep_torch_shm
 from workers.collector_state import collector_file
 from workers.decision import warmup_generations
 from workers.fleet import Fleet, Placement, Worker
@@ -97,6 +97,7 @@ class Crew:
     def _start_learner(self, info: LearnerInfo) -> None:
         owned = [c for c in self._topology.collectors if c.owner == info.rank]
         first = owned[0].env_lo
+        shared = self._resources.shared_weights.get(info.rank)
         wiring = LearnerWiring(
             rank=info.rank,
             world_size=self._topology.world_size,
@@ -107,7 +108,9 @@ class Crew:
                 self._resources.mailboxes[node]
                 for node, rank in self._topology.mailbox_nodes
                 if rank == info.rank
-            ),
+            )
+            + (() if shared is None else (shared,)),
+            shared_weights=shared,
             notices=self._resources.notices[info.rank][0],
             evaluation=self._resources.evaluation,
             group=self._resources.group_address(info.rank),
@@ -132,7 +135,7 @@ class Crew:
             env_lo=info.env_lo,
             env_hi=info.env_lo + info.num_envs,
             ring=self._resources.rings[info.id],
-            mailbox=self._resources.mailboxes[self._mailbox_node(info)],
+            mailbox=self._mailbox(info),
             random_until=warmup_generations(agent.learning_starts, self._config.num_envs, agent.n_step),
             device=info.inference_device,
             start=self._start.generation,
@@ -145,9 +148,11 @@ class Crew:
             "collector", context, wiring, Placement(info.cpus, info.numa_node, info.threads), reader
         )
 
-    def _mailbox_node(self, info: CollectorInfo) -> int | None:
+    def _mailbox(self, info: CollectorInfo) -> WeightMailbox:
+        if info.weights == "cuda_ipc":
+            return self._resources.shared_weights[info.owner]
         nodes = self._resources.mailboxes
-        return info.numa_node if info.numa_node in nodes else next(iter(nodes))
+        return nodes[info.numa_node if info.numa_node in nodes else next(iter(nodes))]
 
     def _saved_state(self, info: CollectorInfo) -> str | None:
         if not self._start.continues:

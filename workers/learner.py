@@ -22,6 +22,7 @@ from workers.publisher import Publisher
 from workers.reporting import LearnerReport
 from workers.seeds import Stream, derive_seed
 from workers.skipped_steps import SkippedSteps
+from workers.staging import DrainStaging
 from workers.statistics import EpisodeStatistics
 from workers.wiring import LearnerWiring, WorkerContext
 
@@ -129,6 +130,8 @@ def build_learner(context: WorkerContext, wiring: LearnerWiring, board: WorkerBo
         max_ingest=1 if config.deterministic else options.max_ingest_per_iter,
         save_interval=config.checkpoint.interval,
         eval_interval=config.eval.interval,
+        staging=DrainStaging(wiring.device),
+        shared_weights=wiring.shared_weights,
         skipped=SkippedSteps(
             agent, trainer.max_nan_steps, Path(context.files.run_dir) / "async_errors", context.name
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from motrix_rl.replay.buffer import ReplayBuffer
 from transport import (
     ControlBlock,
     Counter,
+    DeviceWeightMailbox,
     Phase,
     PipeReader,
     StartupHandshake,
@@ -24,13 +26,14 @@ from transport import (
     WorkerBoard,
     wait_any,
 )
-from workers.assembler import CollectorEndpoint, GenerationAssembler, Shard
+from workers.assembler import CollectorEndpoint, GenerationAssembler
 from workers.collectives import Ranks
 from workers.decision import ActingSchedule, Decision, LearnerView, Operation, UpdateSchedule, decide
 from workers.learner_state import CheckpointWriter
 from workers.publisher import Publisher
 from workers.reporting import LearnerReport
 from workers.skipped_steps import SkippedSteps
+from workers.staging import DrainStaging
 from workers.statistics import EpisodeStatistics
 from workers.wiring import collector_name
 
@@ -74,6 +77,8 @@ class Learner:
         save_interval: int,
         eval_interval: int,
         skipped: SkippedSteps | None = None,
+        staging: DrainStaging | None = None,
+        shared_weights: DeviceWeightMailbox | None = None,
     ) -> None:
         self.agent = agent
         self.replay = replay
@@ -97,6 +102,8 @@ class Learner:
         self.save_interval = save_interval
         self.eval_interval = eval_interval
         self.skipped = skipped
+        self.staging = DrainStaging("cpu") if staging is None else staging
+        self.shared_weights = shared_weights
         self.admitted = assembler.next_generation
         self._another_machine_stops = False
         self._saved_at = self.admitted
@@ -179,8 +186,10 @@ class Learner:
 
     def deliver_slots(self, endpoint: CollectorEndpoint) -> None:
         """Tells the present incarnation of a collector where its slots are: exactly one message."""
-        name = collector_name(endpoint.collector)
-        self.handshake.deliver(name, endpoint.incarnation, endpoint.consumer.message())
+        message = endpoint.consumer.message()
+        if self.shared_weights is not None:
+            message = replace(message, weights=self.shared_weights.message())
+        self.handshake.deliver(collector_name(endpoint.collector), endpoint.incarnation, message)
 
     def _train(self, decision: Decision) -> None:
         while self.assembler.complete < decision.generation:  # only ranks other than 0 ever wait here
@@ -236,17 +245,19 @@ class Learner:
     def _admit(self) -> None:
         """Moves one complete generation from the rings into the replay."""
         shards = self.assembler.pop()
-        self.replay.append(self.admitted, shards)
+        staged = self.staging.stage(shards)
+        self.replay.append(self.admitted, staged)
         for endpoint, shard in zip(self.assembler.endpoints, shards, strict=True):
             reward, terminated, truncated, cut = (on_host(getattr(shard, name)) for name in OUTCOME)
             self.statistics.add(endpoint.env_lo, reward, terminated | truncated, cut)
             self.report.saw_slot(self, shard)
             self.board.add(Counter.ENV_STEPS, shard.num_envs)
         self.agent.observe(
-            row_of(shards, "obs"),
-            row_of(shards, "critic_obs"),
-            **{name: row_of(shards, name) for name in OUTCOME},
+            row_of(staged, "obs"),
+            row_of(staged, "critic_obs"),
+            **{name: row_of(staged, name) for name in OUTCOME},
         )
+        self.staging.finished()
         self.admitted += 1
 
     def _update(self, count: int) -> None:
@@ -285,7 +296,7 @@ class Learner:
         self.checkpoints.save(self)
 
 
-def row_of(shards: Sequence[Shard], name: str) -> Any:
+def row_of(shards: Sequence[Any], name: str) -> Any:
     """One field of a whole generation, ``[N, ...]``; the slot itself where one collector fills the row.
 
     Returns:

@@ -10,6 +10,8 @@ from topology import CollectorInfo
 from transport import (
     ControlBlock,
     Descriptor,
+    DeviceStorage,
+    DeviceWeightMailbox,
     PipeReader,
     PipeWriter,
     Ring,
@@ -35,6 +37,7 @@ class RunResources:
         handshake: slot delivery and ready barrier.
         rings: by collector id.
         mailboxes: by NUMA node (None = unpinned); written by the rank the topology names.
+        shared_weights: by owner rank, where the collectors read the policy on their owner's device.
         notices: pipes from the supervisor to each learner rank: (read end, write end).
         evaluation: policies that rank 0 wants evaluated; its doorbell wakes the evaluator.
         group: host and port where several ranks meet; None for a single one.
@@ -46,6 +49,7 @@ class RunResources:
     handshake: StartupHandshake
     rings: dict[int, Ring]
     mailboxes: dict[int | None, WeightMailbox]
+    shared_weights: dict[int, DeviceWeightMailbox]
     notices: dict[int, tuple[PipeReader, PipeWriter]]
     evaluation: WeightMailbox
     group: tuple[str, int] | None
@@ -76,6 +80,7 @@ class RunResources:
         """
         topology = plan.topology
         names = worker_names(plan)
+        owners = {info.rank: info.device for info in topology.learners}
         doorbells = len(topology.collectors) if deterministic else 0
         collectors = [collector_name(info.id) for info in topology.collectors]
         return cls(
@@ -84,13 +89,22 @@ class RunResources:
             handshake=StartupHandshake.create(names, collectors),
             rings={
                 info.id: Ring.create(
-                    slot_layout(plan, info), ring_capacity, start_generation=start_generation
+                    slot_layout(plan, info),
+                    ring_capacity,
+                    start_generation=start_generation,
+                    storage=DeviceStorage(owners[info.owner]) if info.ring == "cuda_ipc" else None,
                 )
                 for info in topology.collectors
             },
             mailboxes={
                 node: WeightMailbox.create(FLOAT * policy_size, num_doorbells=doorbells)
                 for node, _ in topology.mailbox_nodes
+            },
+            shared_weights={
+                rank: DeviceWeightMailbox.create_on(
+                    owners[rank], FLOAT * policy_size, num_doorbells=doorbells
+                )
+                for rank in sorted({info.owner for info in topology.collectors if info.weights == "cuda_ipc"})
             },
             notices={info.rank: message_pipe() for info in topology.learners},
             evaluation=WeightMailbox.create(FLOAT * policy_size, num_doorbells=1),
@@ -113,7 +127,7 @@ class RunResources:
         """Gives all memory and descriptors back; call when every worker has been reaped."""
         for ring in self.rings.values():
             ring.close()
-        for mailbox in self.mailboxes.values():
+        for mailbox in (*self.mailboxes.values(), *self.shared_weights.values()):
             mailbox.close()
         for reader, writer in self.notices.values():
             reader.close()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from transport import (
     ControlBlock,
     Descriptor,
+    DeviceWeightMailbox,
     PipeReader,
     PipeWriter,
     Ring,
@@ -153,6 +154,7 @@ class LearnerWiring:
             another rank does).
         notices: the supervisor's pipe to this rank.
         evaluation: rank 0 puts a policy there when it is to be evaluated; its version is the generation.
+        shared_weights: that of the mailboxes which lies on this rank's device, for its own collectors; None = none.
         group: where the ranks meet; None for a single rank.
         nnodes: machines of the run.
         exclusive: every rank has a GPU of its own.
@@ -168,6 +170,7 @@ class LearnerWiring:
     mailboxes: tuple[WeightMailbox, ...]
     notices: PipeReader
     evaluation: WeightMailbox
+    shared_weights: DeviceWeightMailbox | None = None
     group: GroupAddress | None = None
     nnodes: int = 1
     exclusive: bool = False
