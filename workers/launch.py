@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from motrix_rl.errors import UsageError
 from motrix_rl.runs import RunDirectory
 from topology import World
+from workers.ipc_check import with_working_ipc
 from workers.machines import Machines, Meeting, listen
 from workers.planning import TrainingPlan, make_plan
 from workers.preflight import check_before_start
@@ -59,12 +60,13 @@ def prepare_launch(config: RootConfig, machines: Machines | None) -> Launch:
         MotrixError: the other machines cannot be reached.
     """
     if machines is None:
-        plan = make_plan(config)
+        plan = with_working_ipc(make_plan(config))
         notes = check_before_start(config, plan)
         listener = listen(None) if plan.topology.world_size > 1 else None
         group = None if listener is None else listener.getsockname()
         return Launch(plan, prepare_run(config, plan), Party(group=group, listener=listener), notes)
-    plan = make_plan(config, world=World(nnodes=machines.nnodes, node_rank=machines.node_rank))
+    world = World(nnodes=machines.nnodes, node_rank=machines.node_rank)
+    plan = with_working_ipc(make_plan(config, world=world))
     notes = check_before_start(config, plan)
     if machines.restarts > 0 and config.resume is None:
         # The launcher has started the run again: it goes on from where it was.
