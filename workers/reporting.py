@@ -71,7 +71,9 @@ class LearnerReport:
             self._recorded = generation // self._interval
             self._record(learner, timeout_s=0.5)
         elif time.monotonic() - self._sent_at >= STATUS_INTERVAL_S and learner.ranks.rank == 0:
-            self._note_losses(learner.agent.metrics())
+            # Reading the agent's means starts them anew, which all ranks must do together: see `_record`.
+            if learner.ranks.world_size == 1:
+                self._note_losses(learner.agent.metrics())
             self._send("status", learner, self._own_figures(learner), timeout_s=0.0)
 
     def flush(self, learner: Learner) -> None:

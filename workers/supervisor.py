@@ -247,6 +247,8 @@ class Supervisor:
 
     def _shut_down(self) -> None:
         """Ask, wait, TERM, KILL; a second Ctrl-C goes straight to the end."""
+        if self._faults is not None:
+            self._faults.enter("shutdown")  # whoever has nobody left to wait for has no further turn
         failed = self.outcome.kind == "failed"
         finished = self.outcome.kind == "finished"
         limit = (
