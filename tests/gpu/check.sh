@@ -1,0 +1,47 @@
+#!/bin/sh
+# What only a GPU can show, in under five minutes on one GPU: sh tests/gpu/check.sh [python]
+# Prints a short table; exits with 0 when every line of it says "ok". Nothing is skipped quietly.
+python=${1:-python}
+cd "$(dirname "$0")/../.." || exit 2
+place=$(mktemp -d) || exit 2
+trap 'rm -rf "$place"' EXIT
+export OMP_NUM_THREADS=1
+table="$place/table"
+bad=0
+
+check() { # check NAME LIMIT_S COMMAND...
+    name=$1 limit=$2
+    shift 2
+    began=$(date +%s)
+    timeout "$limit" "$@" >"$place/$name.out" 2>&1
+    code=$?
+    if [ $code -eq 0 ]; then verdict=ok; else verdict="FAILED ($code)" bad=1; tail -n 30 "$place/$name.out"; fi
+    printf '%-28s %4d s  %s  %s\n' "$name" $(($(date +%s) - began)) "$verdict" \
+        "$(grep -E '^(finished: |[0-9]+ passed|=+ .*passed)' "$place/$name.out" | tail -n 1)" >>"$table"
+}
+
+train() { # train NAME WORDS...
+    name=$1
+    shift
+    check "$name" 70 "$python" train.py task=cartpole-swingup/mujoco.fastsac num_envs=64 \
+        algo.agent.learning_starts=2048 algo.agent.buffer_size=100000 algo.agent.batch_size=512 \
+        algo.trainer.num_learning_iterations=300 eval.interval=0 logging.console=plain logging.tensorboard=false \
+        run_dir="$place/$name-run" "$@"
+}
+
+async=algo.trainer.async_options
+"$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' || { echo "no CUDA device here"; exit 2; }
+check ipc-probe 60 "$python" -m transport.probe cuda:0
+check gpu-tests 120 "$python" -m pytest tests/gpu -m gpu -q -x -p no:cacheprovider
+train ipc-both $async.learner_devices=cuda:0 $async.collector_inference_device=cuda:0 \
+    $async.transition_ipc=on $async.weight_ipc=on
+train host-rings $async.learner_devices=cuda:0 $async.transition_ipc=off $async.weight_ipc=off
+train two-learners-gloo $async.num_learners=2 $async.num_collectors=2 $async.learner_devices=cuda:0,cuda:0
+check bench 60 "$python" -m motrix_rl.cli.main bench ring --seconds 1
+
+echo
+nvidia-smi --query-gpu=name,memory.used --format=csv,noheader 2>/dev/null
+cat "$table"
+left=$(find /dev/shm -maxdepth 1 -name 'torch_*' 2>/dev/null | wc -l)
+echo "files of torch left in /dev/shm: $left"
+exit $bad
