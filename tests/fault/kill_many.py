@@ -67,6 +67,7 @@ def kill_collectors(folder: Path, kills: int, draw: random.Random) -> str:
                 f"{victim} collects again after kill {kill + 1}",
             )
             downtime.append(time.monotonic() - struck)
+            progress(kill + 1, kills, began)
         run.send("parent", signal.SIGINT)
         assert run.finish(60) == 0, run.output[-2000:]
         run.assert_nothing_left()
@@ -123,6 +124,7 @@ def kill_trees(folder: Path, kills: int, draw: random.Random) -> str:
             run.process.wait(10)
             run.assert_nothing_left()
             reached = newest_generation(run)
+            progress(kill + 1, kills, began)
     return (
         f"trees: {kills} kills ({saving} of them while saving) in {time.monotonic() - began:.0f} s, each went on; "
         f"lost at most {max(lost)} recorded generations, interval {INTERVAL}"
@@ -161,6 +163,11 @@ def wait_for_staging(directory: Path) -> int:
     return 0
 
 
+def progress(done: int, total: int, began: float) -> None:
+    """One line, beside the result."""
+    print(f"{done} of {total} kills, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+
+
 def main(words: list[str]) -> int:
     """Runs the parts that are asked for."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
@@ -168,6 +175,7 @@ def main(words: list[str]) -> int:
     arguments.add_argument("--trees", type=int, default=0, metavar="M", help="kills of the whole tree")
     arguments.add_argument("--seed", type=int, default=0, help="of the moments and victims")
     given = arguments.parse_args(words)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the run that is going on, too
     code = 0
     for kills, part in ((given.collectors, kill_collectors), (given.trees, kill_trees)):
         if not kills:
