@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 WHAT = {
     "stages": "each stage of a training alone, then the whole run (the default)",
     "ring": "the transition ring between two processes, beside a plain copy of the same bytes",
+    "scale": "the data plane: collectors that sleep, 1 to 8 of them, and a learner that only drains",
     "learner": "updates beside bare matrix products on the same core",
     "start": "where the seconds go from the command to the first update",
 }
@@ -58,10 +59,10 @@ def main(words: list[str], program: str) -> int:
         wrong = what if what not in WHAT else names[1]
         raise UsageError(f"bench knows no '{wrong}'{did_you_mean(wrong, WHAT)}")
     overrides = [word for word in given.words if "=" in word]
-    if what == "ring":
+    if what in ("ring", "scale"):
         if overrides:
-            raise UsageError(f"bench ring takes no options of a training ({overrides[0]})")
-        return _ring(given.seconds, given.json)
+            raise UsageError(f"bench {what} takes no options of a training ({overrides[0]})")
+        return (_ring if what == "ring" else _scale)(given.seconds, given.json)
     config = load_config(overrides, arguments.flags(), note)
     if config.resume is not None:
         raise UsageError("bench starts afresh; leave resume out")
@@ -103,6 +104,14 @@ def _ring(seconds: float, as_json: bool) -> int:
             f"{found['slot_bytes']:13,.0f} {found['ring_gb_s']:13.2f} {found['copy_gb_s']:13.2f}"
             f" {found['ratio']:8.2f} {found['latency_p50_us']:27.0f} {found['latency_p99_us']:8.0f}"
         )
+    return 0
+
+
+def _scale(seconds: float, as_json: bool) -> int:
+    from workers.bench.scale import COLLECTORS, measure_scale, scale_data, scale_text
+
+    reports = [measure_scale(collectors, seconds) for collectors in COLLECTORS]
+    print(json.dumps(scale_data(reports)) if as_json else scale_text(reports))
     return 0
 
 
