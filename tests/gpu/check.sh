@@ -37,7 +37,7 @@ train ipc-both $async.learner_devices=cuda:0 $async.collector_inference_device=c
     $async.transition_ipc=on $async.weight_ipc=on
 train host-rings $async.learner_devices=cuda:0 $async.transition_ipc=off $async.weight_ipc=off
 train two-learners-gloo $async.num_learners=2 $async.num_collectors=2 $async.learner_devices=cuda:0,cuda:0
-check bench 60 "$python" -m motrix_rl.cli.main bench ring --seconds 1
+check bench 60 "$python" -c 'import sys; from motrix_rl.cli.main import entry; sys.exit(entry())' bench ring --seconds 1
 
 echo
 nvidia-smi --query-gpu=name,memory.used --format=csv,noheader 2>/dev/null

@@ -8,15 +8,13 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from motrix_rl.replay.buffer import ReplayBuffer
-from transport import Ring, SlotLayout, StopSignal, TransportError, set_parent_death_signal, wait_any
+from transport import Ring, SlotLayout, StopSignal, TransportError, wait_any
 from workers.assembler import CollectorEndpoint, GenerationAssembler
+from workers.bench.sleepers import ENVS_PER_COLLECTOR, OBS_DIM, sleep_and_commit
 
 COLLECTORS = (1, 2, 4, 8)
-OBS_DIM, ACTION_DIM = 64, 16
-ENVS_PER_COLLECTOR = 64
+ACTION_DIM = 16
 STEP_S = 0.01
 RING_CAPACITY = 4
 REPLAY_ROWS = 200
@@ -130,26 +128,6 @@ def _drain(rings: list[Ring], seconds: float, slot_bytes: int) -> ScaleReport:
         drain_ms_mb=1e3 * busy / megabytes,
         drain_us_shard=1e6 * busy / shards,
     )
-
-
-def sleep_and_commit(*, ring: Ring, stop: StopSignal, step_s: float, parent_pid: int) -> None:
-    """A collector without an environment: the whole path of a slot, with a sleep where the step would be."""
-    set_parent_death_signal(parent_pid)
-    producer = ring.producer(0)
-    rng = np.random.default_rng(0)
-    obs = rng.standard_normal((ENVS_PER_COLLECTOR, OBS_DIM), np.float32)
-    slot = producer.reserve(stop)
-    following = None
-    while slot is not None and (following := producer.reserve(stop)) is not None:
-        time.sleep(step_s)
-        slot.obs[:] = obs
-        slot.action.fill(0.5)
-        slot.reward.fill(1.0)
-        for flags in (slot.terminated, slot.truncated, slot.cut):
-            flags.fill(0)
-        slot.num_final = 0
-        producer.commit()
-        slot = following
 
 
 def scale_data(reports: list[ScaleReport]) -> list[dict[str, Any]]:
