@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any
 
