@@ -104,6 +104,7 @@ class Supervisor:
                 self._shut_down()
             finally:
                 self.fleet.kill_all()
+                self.metrics.close()  # what was not recorded is told while there is a console
                 self.console.close(self._final_view())
                 summary = self.status.summary()
                 self.generation = int(summary["generation"])
@@ -126,7 +127,6 @@ class Supervisor:
         self.crew.sweep()
         self.resources.close()
         self.output.close()
-        self.metrics.close()
 
     # Boot ---------------------------------------------------------------------------------------------------
 
