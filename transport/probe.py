@@ -53,7 +53,7 @@ def main(device: str) -> int:
 
     memory: Any = torch.full((1,), _VALUE, dtype=torch.int64, device=device)
     context = multiprocessing.get_context("spawn")
-    import torch.multiprocessing
+    import_module("torch.multiprocessing")  # registers how tensors are passed on
 
     mine, theirs = context.Pipe()
     child = context.Process(target=_read, args=(memory, theirs))
