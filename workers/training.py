@@ -10,7 +10,7 @@ from transport import TransportError
 from workers.faults import forget_spent, read_faults
 from workers.launch import Launch, prepare_launch
 from workers.machines import machines_of_this_run
-from workers.outcome import explained
+from workers.outcome import explained, say
 from workers.restarts import LearnerRestarts
 from workers.supervisor import Supervisor
 
@@ -43,9 +43,9 @@ def run_training(config: RootConfig) -> int:
         why_not = restarts.another(launch.start.generation, supervisor.generation)
         if why_not is not None:
             if why_not:
-                print(f"not started again: {why_not}", flush=True)
+                say([f"not started again: {why_not}"])
             return code
-        print(f"starting again from the last checkpoint ({restarts.done} of {restarts.limit})", flush=True)
+        say([f"starting again from the last checkpoint ({restarts.done} of {restarts.limit})"])
         forget_spent()
         config = config.model_copy(update={"resume": "auto", "run_dir": str(launch.start.directory.path)})
 

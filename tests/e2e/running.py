@@ -33,6 +33,7 @@ SMALL = {
     "algo.agent.learning_starts": 80,
     "algo.agent.buffer_size": 8000,
     "algo.trainer.num_learning_iterations": 60,
+    "algo.trainer.async_options.max_collector_restarts": 0,
     "checkpoint.interval": 0,
     "eval.interval": 0,
     "eval.episodes": 2,
