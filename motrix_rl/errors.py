@@ -71,7 +71,10 @@ def _similarity(wanted: str, choice: str) -> float:
         return 2.0
     score = _alike(wanted, choice)
     shorter, longer = sorted((wanted, choice), key=len)
-    if len(shorter) >= 3 and shorter in longer:
+    whole_words = longer.split("_")
+    if len(shorter) >= 3 and (
+        longer.startswith(shorter) or longer.endswith(shorter) or shorter in whole_words
+    ):
         score = max(score, 0.6 + 0.2 * len(shorter) / len(longer))
     # The same words in another order: `swingup_cartpole`.
     return max(score, 0.9 * _alike(_sorted_words(wanted), _sorted_words(choice)))

@@ -135,7 +135,7 @@ class StatusBoard:
             total_generations=self._total,
             env_steps=generation * self._config.num_envs,
             updates=self._learner_row(rows).updates,
-            updates_due=figures.get("updates_due"),
+            updates_due=self._due(self._learner_row(rows).updates),
             eta_s=self._eta(generation, rates.get("generations")),
             return_mean=figures.get("return_mean"),
             return_window=figures.get("return_window"),
@@ -158,6 +158,11 @@ class StatusBoard:
             workers=self._workers(),
             phase=self._phase(outcome, rows),
         )
+
+    def _due(self, updates: int) -> int | None:
+        """Updates owed as of the learner's last message; None when it has done more since."""
+        due = self._figures.get("updates_due")
+        return due if due is not None and due >= updates else None
 
     def metrics_record(self) -> dict[str, Any]:
         """One record of ``metrics.jsonl``."""

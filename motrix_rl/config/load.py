@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
@@ -22,7 +21,7 @@ from motrix_rl.config.overrides import check_keys, split_overrides
 from motrix_rl.config.recipes import recipe_paths
 from motrix_rl.config.schema import DEFAULT_TASK, RootConfig
 from motrix_rl.config.suggest import check_key, explain, explain_value
-from motrix_rl.config.values import alternatives, parse_value, read_yaml
+from motrix_rl.config.values import alternatives, dump_yaml, parse_value, read_yaml
 from motrix_rl.errors import UsageError, nearest
 from motrix_rl.runs import RunDirectory, newest_run, resolve_run
 from motrix_rl.tasks.registry import TaskRef, parse_task, task_options_model
@@ -88,7 +87,7 @@ def validate(content: dict[str, Any], env_model: type[BaseModel], table: OptionT
 
 def dump_config(config: RootConfig) -> str:
     """Returns the whole configuration as YAML; `load_saved` reads it back."""
-    return yaml.safe_dump(_plain(config.model_dump()), sort_keys=False, width=110)
+    return dump_yaml(_plain(config.model_dump()))
 
 
 def _plain(value: Any) -> Any:

@@ -47,6 +47,26 @@ def parse_yaml(text: str) -> Any:
     return yaml.load(text, Loader=_Loader)
 
 
+class _Dumper(yaml.SafeDumper):
+    """SafeDumper that quotes what `parse_yaml` would not read back as text, such as `none` and `1e-3`."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    try:
+        plain = parse_yaml(text) == text
+    except yaml.YAMLError:
+        plain = False
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else "'")
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def dump_yaml(content: Any) -> str:
+    """Plain data as YAML that `parse_yaml` reads back equal."""
+    return yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=110)
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """Reads a YAML file that holds a mapping.
 

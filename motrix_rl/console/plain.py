@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import time
 
 from motrix_rl.console import figures as fig
@@ -73,10 +74,13 @@ class PlainConsole:
     def _print(self, line: str) -> None:
         if self._fd < 0:
             return
-        data = (clean(line, self._glyphs) + "\n").encode(self._encoding, errors="replace")
+        text = clean(line, self._glyphs).encode(self._encoding, errors="replace")
+        # A write of at most PIPE_BUF bytes to a pipe that has room neither waits nor is cut in two. A reader that
+        # is stuck costs lines, never the run's time.
+        data = text[: select.PIPE_BUF - 1] + b"\n"
         try:
-            while data:
-                data = data[os.write(self._fd, data) :]
+            if select.select([], [self._fd], [], 0)[1]:
+                os.write(self._fd, data)
         except OSError:
             # The reader has gone (`| head`): the run goes on without it.
             os.close(self._fd)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motrix_rl.config.values import parse_value, parse_yaml, read_yaml
+from motrix_rl.config.values import dump_yaml, parse_value, parse_yaml, read_yaml
 from motrix_rl.errors import UsageError
 
 
@@ -100,3 +100,10 @@ def test_files_that_are_no_mapping_are_refused(tmp_path) -> None:
         read_yaml(path)
     path.write_text("")
     assert read_yaml(path) == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["none", "None", "null", "1e-3", "1:30", "on", "true", "007", "", " x", "a: b", "~"]
+)
+def test_text_is_written_so_that_it_is_read_as_text(text: str) -> None:
+    assert parse_yaml(dump_yaml({"key": text})) == {"key": text}

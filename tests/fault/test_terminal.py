@@ -54,7 +54,6 @@ def test_a_reader_that_is_gone_changes_neither_the_run_nor_its_exit_code(fault: 
 
 
 @pytest.mark.covers("S6", "S5")
-@pytest.mark.xfail(strict=True, reason="the plain console waits for whoever reads it")
 def test_a_reader_that_is_stuck_holds_up_neither_the_run_nor_its_end(tmp_path: Path) -> None:
     with PipedRun(tmp_path / "run", ENDLESS, full=True) as run:
         run.until_generation(20, 30)
