@@ -266,7 +266,8 @@ class Supervisor:
             self.fleet.wait_gone(time.monotonic() + 1.0, self._closing_tick)
         killed = [worker for worker in self.fleet.living() if worker.role == "learner"]
         self.fleet.kill_all()
-        if killed and self.interrupts.count < 2 and not self.status.booting:  # at boot there is nothing to lose
+        # At boot there is nothing to lose.
+        if killed and self.interrupts.count < 2 and not self.status.booting:
             self._fail(killed[0].name, f"{killed[0].name} did not end within shutdown_timeout_s={limit:g} s")
 
     def _closing_tick(self, timeout_s: float) -> None:
