@@ -62,7 +62,7 @@ MISTAKES: list[tuple[str, str]] = [
     # relations
     ("algo.agent.v_min=6", "must be below v_max"),
     ("algo.agent.learning_starts=2000000", "at most 1000000"),
-    ("algo.agent.learning_starts=0 algo.agent.buffer_size=50", "at least 96"),
+    ("algo.agent.n_step=1 algo.agent.learning_starts=0 algo.agent.buffer_size=50", "at least 96"),
     # words
     ("num_envs", "did you mean 'num_envs=...'"),
     ("num_envs=3 num_envs=4", "given twice"),
