@@ -30,6 +30,7 @@ def settings_for(cell: Cell) -> dict[str, object]:
         algo__trainer__num_learning_iterations=LONG_TOTAL if cell.kind == "stop" else TOTAL,
         async__num_collectors=2,
         async__num_learners=2,
+        async__max_collector_restarts=3,
         async__max_ingest_per_iter=2,
         checkpoint__interval=200 if cell.kind == "stop" else 20,
         logging__interval=10,
