@@ -113,8 +113,15 @@ def parse_task(text: str) -> TaskRef:
     return TaskRef(task, backend, algo, note)
 
 
+def gymnasium_id(task: str) -> str:
+    """The id for `gymnasium.make`: `EnvId` or `module:EnvId`. `gymnasium:` before a third party's is allowed."""
+    return task.removeprefix("gymnasium:") if task.count(":") > 1 else task
+
+
 def _check_name(task: str, backend: str) -> None:
     if backend == "gymnasium":
+        if gymnasium_id(task).count(":") > 1:
+            raise UsageError(f"{task} is not of the form module:EnvId, for instance gymnasium:Pendulum-v1")
         if task in STANDARD_TASKS:
             raise UsageError(
                 f"{task} is a task of the backend mujoco ({task}/mujoco.fastsac); with gymnasium, give an id "
@@ -236,10 +243,11 @@ def make_env(
         from motrix_rl.envs.options import GymnasiumOptions
 
         assert isinstance(chosen, GymnasiumOptions)
-        if ":" in task:
+        env_id = gymnasium_id(task)
+        if ":" in env_id:
             # Gymnasium would import it too, but not from the working directory.
-            import_module(task.partition(":")[0])
-        return GymnasiumBatchEnv(task, chosen, num_envs, seed=seed, first_world=first_world)
+            import_module(env_id.partition(":")[0])
+        return GymnasiumBatchEnv(env_id, chosen, num_envs, seed=seed, first_world=first_world)
     # The constructor of a task, own or standard, is this call; BatchEnv's own is for subclasses.
     factory: Any = _env_class(task, backend)
     return factory(chosen, num_envs, seed=seed, num_threads=num_threads, first_world=first_world)

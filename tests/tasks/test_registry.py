@@ -16,6 +16,7 @@ from motrix_rl.tasks import loading, registry
 from motrix_rl.tasks.registry import (
     STANDARD_TASKS,
     env_spec,
+    gymnasium_id,
     make_env,
     parse_task,
     task_names,
@@ -194,3 +195,23 @@ def test_an_entry_point_adds_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     assert env_spec("push-ball", "mujoco", {"goal": 0}).obs_dim == 2
     with pytest.raises(UsageError, match="did you mean 'push-ball'"):
         parse_task("push-bal/mujoco.fastsac")
+
+
+@pytest.mark.covers("E4", "U1")
+@pytest.mark.parametrize(
+    ("task", "gym_id"),
+    [
+        ("gymnasium:Pendulum-v1", "gymnasium:Pendulum-v1"),
+        ("Pendulum-v1", "Pendulum-v1"),
+        ("module:EnvId-v0", "module:EnvId-v0"),
+        ("gymnasium:module:EnvId-v0", "module:EnvId-v0"),
+    ],
+)
+def test_an_id_of_a_third_party_is_found_with_and_without_the_prefix(task: str, gym_id: str) -> None:
+    assert gymnasium_id(task) == gym_id
+
+
+@pytest.mark.covers("U1")
+def test_an_id_with_too_many_parts_is_one_line() -> None:
+    with pytest.raises(UsageError, match="not of the form module:EnvId"):
+        parse_task("a:b:c:D-v0/gymnasium.fastsac")
