@@ -28,6 +28,10 @@ log = logging.getLogger(__name__)
 #: Exit code of a worker that failed; its traceback is in ``async_errors/``.
 FAILED = 1
 
+#: Signals that a terminal sends to everybody in its foreground group. The parent blocks them around a spawn: a new
+#: worker inherits that, and cannot be struck before it has a group of its own.
+TERMINAL_SIGNALS = frozenset({signal.SIGINT, signal.SIGHUP})
+
 
 def run_worker(*, role: str, context: WorkerContext, wiring: Any) -> None:
     """Runs one worker until its role ends.
@@ -57,6 +61,9 @@ def _join_process_tree(context: WorkerContext) -> None:
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: context.stop.set())
+    # Blocked since before this process existed; those that came meanwhile were the parent's to hear.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, TERMINAL_SIGNALS)
     set_parent_death_signal(context.parent_pid)
 
 

@@ -11,7 +11,8 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 from motrix_rl.logs import OutputPump
 from topology import bound_spawn
 from transport import PipeReader, wait_any
-from workers.entry import run_worker
+from workers.entry import TERMINAL_SIGNALS, run_worker
 from workers.wiring import WorkerContext
 
 log = logging.getLogger(__name__)
@@ -115,6 +116,7 @@ class Fleet:
         with (
             self._output.add(context.name, self._log_path(context.name)).redirected(),
             bound_spawn(placement.cpus, placement.numa_node, placement.threads),
+            terminal_signals_blocked(),  # innermost: starting multiprocessing's tracker unblocks them
         ):
             process.start()
         context.messages.close()  # the child has its own copy; ours would keep the pipe open after its death
@@ -189,6 +191,16 @@ class Fleet:
         for worker in self.living():
             worker.process.join(5.0)
         self.reap()
+
+
+@contextmanager
+def terminal_signals_blocked() -> Iterator[None]:
+    """While it lasts, a Ctrl-C waits: it is for the parent, not for a worker that is just being born."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINAL_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def send_signal(worker: Worker, signum: int) -> None:

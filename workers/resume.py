@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from motrix_rl.checkpoint import BestStore, CheckpointError, CheckpointStore, open_checkpoint
-from motrix_rl.config import dump_config
+from motrix_rl.config import dump_config, load_saved
 from motrix_rl.errors import UsageError
 from motrix_rl.runs import RunDirectory, newest_run, resolve_run
 from motrix_rl.tasks.registry import parse_task
@@ -22,6 +22,16 @@ if TYPE_CHECKING:
     from motrix_rl.config.schema import RootConfig
 
 log = logging.getLogger(__name__)
+
+#: Settings of the agent that shape what a checkpoint holds.
+SHAPES = (
+    "actor_hidden_dim",
+    "critic_hidden_dim",
+    "num_q_networks",
+    "num_atoms",
+    "obs_normalization",
+    "reward_scaling",
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,8 @@ def prepare_run(config: RootConfig, plan: TrainingPlan) -> RunStart:
     """
     skipped: list[str] = []
     directory, checkpoint = _find_resume(config, skipped.append)
+    if checkpoint is not None:
+        _refuse_other_networks(config, checkpoint)
     generation = 0
     if checkpoint is not None:
         generation = int(open_checkpoint(checkpoint).metadata["generation"])
@@ -89,6 +101,22 @@ def prepare_run(config: RootConfig, plan: TrainingPlan) -> RunStart:
         continues=checkpoint is not None and _continues(config, plan, checkpoint),
         skipped=tuple(skipped),
     )
+
+
+def _refuse_other_networks(config: RootConfig, checkpoint: Path) -> None:
+    """A checkpoint's tensors have the shapes of its own settings; said before anything starts or is overwritten.
+
+    Raises:
+        UsageError: a setting that shapes the state differs.
+    """
+    saved = checkpoint.parent.parent / "config.yaml"
+    if checkpoint.parent.name != "checkpoints" or not saved.is_file():
+        return  # a checkpoint that was moved: the learner compares the shapes themselves
+    before = load_saved(saved).algo.agent
+    for name in SHAPES:
+        old, new = getattr(before, name), getattr(config.algo.agent, name)
+        if old != new:
+            raise UsageError(f"algo.agent.{name}={new} does not fit {checkpoint}, which was saved with {old}")
 
 
 def _continues(config: RootConfig, plan: TrainingPlan, checkpoint: Path) -> bool:
@@ -137,9 +165,13 @@ def _find_resume(
     _refuse_running(run)
     if resolved.checkpoint is not None:
         return None, open_checkpoint(resolved.checkpoint).path
-    newest = CheckpointStore(run.checkpoints, config.checkpoint.keep_last).newest_valid(on_skip)
+    skipped: list[str] = []
+    newest = CheckpointStore(run.checkpoints, config.checkpoint.keep_last).newest_valid(skipped.append)
+    for line in skipped:
+        on_skip(line)
     if newest is None:
-        raise UsageError(f"{run.path} has no checkpoint to resume from; start again without resume")
+        why = f" ({'; '.join(skipped)})" if skipped else ""
+        raise UsageError(f"{run.path} has no checkpoint to resume from{why}; start again without resume")
     return (None if config.run_dir is not None else run), newest.path
 
 

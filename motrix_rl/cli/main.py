@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
 import os
 import sys
@@ -50,12 +52,55 @@ def entry() -> None:
 
 def main(words: Sequence[str]) -> int:
     """Runs `motrix-rl WORDS`; returns the exit code."""
+    open_standard_streams()
+    try:
+        return _main(words)
+    except OSError as error:
+        return _stream_failed(error)
+
+
+def open_standard_streams() -> None:
+    """Gives a process that was started with closed standard streams empty ones.
+
+    Otherwise the next file that is opened would become its standard output.
+    """
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is `fd`
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
+
+
+def _stream_failed(error: OSError) -> int:
+    """What was said could not be written: a reader that has seen enough is fine, a full disk is told.
+
+    Raises:
+        OSError: it is another failure, and deserves its traceback.
+    """
+    if error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF):
+        raise error
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python complains once more at exit
+    if isinstance(error, BrokenPipeError):
+        return 0
+    with contextlib.suppress(OSError):
+        print(
+            f"error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}",
+            file=sys.stderr,
+        )
+    return EXIT_FAILED
+
+
+def _main(words: Sequence[str]) -> int:
     if not words:
         print(usage(), file=sys.stderr)
         return EXIT_USAGE
     name = words[0]
     if name in ("-h", "--help", "help"):
-        print(usage())
+        print(usage(), flush=True)
         return 0
     if name in ("-V", "--version"):
         print(f"motrix-rl {__version__}")
@@ -75,6 +120,7 @@ def run_verb(name: str, words: Sequence[str], program: str) -> int:
         words: what follows the verb.
         program: how the person called it, for usage texts.
     """
+    open_standard_streams()
     module = importlib.import_module(VERBS[name].module)
     try:
         code: int = module.main(list(words), program)
@@ -88,10 +134,9 @@ def run_verb(name: str, words: Sequence[str], program: str) -> int:
         return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # `... --help | head`: the reader has seen enough. Without this, Python complains at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except OSError as error:
+        # `... --help | head`, `... > /dev/full`.
+        return _stream_failed(error)
 
 
 def usage() -> str:
