@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import json
+import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 import yaml
@@ -16,6 +18,9 @@ from motrix_rl.cli.main import VERBS, main
 from motrix_rl.config.describe import option_table
 from motrix_rl.errors import MotrixError, UsageError
 from motrix_rl.tasks.registry import task_names, task_options_model
+
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_without_a_verb_the_usage_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,3 +151,27 @@ def test_a_request_that_no_layout_serves_is_one_line(capsys: pytest.CaptureFixtu
         line = capsys.readouterr().err
         assert line.startswith("error: ")
         assert len(line.splitlines()) == 1
+
+
+@pytest.mark.covers("U1")
+@pytest.mark.parametrize("words", [["--help"], ["--print-config"]])
+def test_a_full_disk_behind_the_output_is_one_line(words: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "train.py"), *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == ["error: No space left on device"]
+
+
+@pytest.mark.covers("U1")
+@pytest.mark.parametrize("closed", [">&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_fault_of_ours(closed: str) -> None:
+    command = f"exec '{sys.executable}' '{ROOT / 'train.py'}' --print-config {closed}"
+    done = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, timeout=30)
+    assert done.returncode == 0
+    assert done.stderr == ""

@@ -29,7 +29,9 @@ def test_ctrl_c_at_boot_strikes_no_worker(tmp_path: Path, after_s: float) -> Non
     os.close(follower)
     try:
         deadline = time.monotonic() + 60
-        while not (tmp_path / "run" / "logs" / "learner-0.log").exists():  # its pipes are made just before its spawn
+        while not (
+            tmp_path / "run" / "logs" / "learner-0.log"
+        ).exists():  # its pipes are made just before its spawn
             assert time.monotonic() < deadline
             time.sleep(0.002)
         time.sleep(after_s)

@@ -148,3 +148,14 @@ def test_the_point_of_a_resume_is_read_from_the_manifest_alone(plan: TrainingPla
     point = ResumePoint.read(newest)
     assert (point.generation, point.updates, point.num_envs, point.has_replay) == (40, 60, 8, False)
     assert point.schedule.due(40) == 60
+
+
+@pytest.mark.covers("C5", "C6", "U1")
+def test_other_networks_are_refused_before_anything_is_overwritten(
+    plan: TrainingPlan, tmp_path: Path
+) -> None:
+    run = run_with(tmp_path / "run", 20)
+    before = run.config_path.read_text()
+    with pytest.raises(UsageError, match=r"num_atoms=21 does not fit .*saved with 11"):
+        prepared(plan, resume=str(run.path), algo__agent__num_atoms=21)
+    assert run.config_path.read_text() == before
