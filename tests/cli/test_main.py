@@ -19,7 +19,6 @@ from motrix_rl.config.describe import option_table
 from motrix_rl.errors import MotrixError, UsageError
 from motrix_rl.tasks.registry import task_names, task_options_model
 
-
 ROOT = Path(__file__).parents[2]
 
 
