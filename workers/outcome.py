@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import shlex
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -55,9 +56,9 @@ def closing_lines(outcome: Outcome, directory: RunDirectory, summary: dict[str, 
         lines.append(f"  best evaluation: return {best:.1f}")
     lines.append(f"  run: {where}")
     if outcome.kind == "finished":
-        lines.append(f"  evaluate it: motrix-rl eval {where}")
+        lines.append(f"  evaluate it: motrix-rl eval {shlex.quote(where)}")
     elif any(directory.checkpoints.glob("step_*")):
-        lines.append(f"  go on with it: python train.py resume={where}")
+        lines.append(f"  go on with it: python train.py {shlex.quote(f'resume={where}')}")
     return lines
 
 
