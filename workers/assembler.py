@@ -31,6 +31,7 @@ class CollectorEndpoint:
     env_lo: int
     env_hi: int
     incarnation: int = 0
+    restarted_at: int = -1  #: generation at which its present life began, if it is not the first
     seated: deque[Shard] = field(default_factory=deque)
 
     def drain(self) -> int:

@@ -196,6 +196,8 @@ def take_states(learner: Learner, staging: Path) -> None:
     if not learner.acting.is_boundary(learner.admitted):
         return
     for endpoint in learner.assembler.endpoints:
+        if endpoint.restarted_at >= learner.admitted:
+            return  # it died before it had saved, and its successor's worlds are fresh ones
         while learner.collector_saved(endpoint.collector) < learner.admitted:
             wait_any([], learner.stop, timeout_s=0.002)
             if learner.stop.is_set() or learner.hear_notices():

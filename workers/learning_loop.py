@@ -181,6 +181,7 @@ class Learner:
             self.agent.mark_last_cut(endpoint.env_lo, endpoint.env_hi)
             self.statistics.abort(range(endpoint.env_lo, endpoint.env_hi))
         endpoint.incarnation += 1
+        endpoint.restarted_at = found.next_generation
         self.deliver_slots(endpoint)
         return found.next_generation
 
