@@ -80,9 +80,7 @@ class Crew:
             name=name,
             config=self._config,
             env_spec=self._spec,
-            files=RunFiles(
-                str(directory.path), str(directory.log_path(name)), str(directory.error_path(name))
-            ),
+            files=RunFiles(str(directory.path), str(directory.log_path(name))),
             parent_pid=os.getpid(),
             control=self._resources.control,
             stop=self._resources.stop,

@@ -48,12 +48,10 @@ class RunFiles:
     Attributes:
         run_dir: the run directory.
         log: this worker's log.
-        error: file for the traceback of a fault.
     """
 
     run_dir: str
     log: str
-    error: str
 
 
 @dataclass(frozen=True)
