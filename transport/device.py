@@ -93,9 +93,14 @@ class DeviceStorage(SlotStorage):
             torch.cuda.current_stream(self._slots.device).synchronize()
 
     def mark_cut(self, index: int) -> None:
-        field = self._layout_or_fail().field("cut")
-        self._slots[index, field.offset : field.offset + field.nbytes].fill_(1)
+        cut, terminated, truncated = (self._flags(index, name) for name in ("cut", "terminated", "truncated"))
+        cut.masked_fill_((terminated | truncated) == 0, 1)
         self.finish_reads()
+
+    def _flags(self, index: int, name: str) -> Any:
+        """A field of bytes in a slot, as the consumer's tensor [E]."""
+        field = self._layout_or_fail().field(name)
+        return self._slots[index, field.offset : field.offset + field.nbytes]
 
     def message(self) -> SlotMessage:
         if not self._on_gpu:

@@ -56,8 +56,8 @@ class Recovery:
     last_generation: int | None
     """The newest row of the dead incarnation (or of one before it); ``None`` if none was ever committed."""
     in_ring: bool
-    """That row is still in the ring, and its ``cut`` flags are set there. If not, it has to be marked where
-    the consumer has put it."""
+    """That row is still in the ring, and its ``cut`` flags are set there (see `SlotStorage.mark_cut`). If not,
+    it has to be marked where the consumer has put it."""
     taken: bool
     """The consumer has that row in hand or released it: copies it made before must be marked too."""
 

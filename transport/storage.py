@@ -68,7 +68,10 @@ class SlotStorage(ABC):
 
     @abstractmethod
     def mark_cut(self, index: int) -> None:
-        """In the consumer, with no producer alive: set every row's ``cut`` flag in slot ``index``."""
+        """In the consumer, with no producer alive: the next slot does not continue slot ``index``.
+
+        Sets ``cut`` in every row but those that ended: they are complete without what follows.
+        """
 
     @abstractmethod
     def message(self) -> SlotMessage:
@@ -137,7 +140,8 @@ class HostStorage(SlotStorage):
         pass
 
     def mark_cut(self, index: int) -> None:
-        self._slots[index].cut.fill(1)
+        slot = self._slots[index]
+        slot.cut[(slot.terminated | slot.truncated) == 0] = 1
 
     def message(self) -> SlotMessage:
         return SlotMessage(self.kind, b"")

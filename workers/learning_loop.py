@@ -172,11 +172,8 @@ class Learner:
     def _recover(self, endpoint: CollectorEndpoint) -> int:
         """Rebuilds a dead producer's ring and cuts its last row, wherever that row is by now."""
         found = endpoint.consumer.recover()
-        if found.in_ring and (endpoint.drain() or endpoint.seated):
-            last = endpoint.seated[-1]
-            # A row that ended is complete without what follows, here as in the replay.
-            last.cut[(last.terminated | last.truncated) != 0] = 0
-        elif found.last_generation is not None:
+        waits = found.in_ring and bool(endpoint.drain() or endpoint.seated)  # then its flags say so
+        if not waits and found.last_generation is not None:
             self.replay.mark_last_cut(endpoint.env_lo, endpoint.env_hi)
             self.agent.mark_last_cut(endpoint.env_lo, endpoint.env_hi)
             self.statistics.abort(range(endpoint.env_lo, endpoint.env_hi))

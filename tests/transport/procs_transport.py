@@ -35,37 +35,49 @@ _TABLE = np.random.default_rng(7).integers(0, 256, size=1 << 14, dtype=np.uint8)
 _TABLE[_TABLE == 0xCB] = 0  # never a poisoned flag
 
 
-def field_bytes(generation: int, index: int, nbytes: int) -> np.ndarray:
-    """The bytes of field ``index`` in slot ``generation``: a window of a random table that moves on."""
-    begin = (generation * 37 + index * 1009) % (len(_TABLE) - nbytes)
-    return _TABLE[begin : begin + nbytes]
+def field_bytes(generation: int, name: str, nbytes: int) -> np.ndarray:
+    """The bytes of a field in slot ``generation``: a window of a random table that moves on.
+
+    Of flags the last bit alone, so that some rows have ended and some have not; and no row is both ended and cut.
+    """
+    begin = (generation * 37 + FIELDS.index(name) * 1009) % (len(_TABLE) - nbytes)
+    window = _TABLE[begin : begin + nbytes]
+    if name == "cut":
+        return window & 1 & ~ended(generation)
+    return window & 1 if name in ("terminated", "truncated") else window
+
+
+def ended(generation: int) -> np.ndarray:
+    """Which rows of slot ``generation`` have ended [E]."""
+    envs = LAYOUT.num_envs
+    return (field_bytes(generation, "terminated", envs) | field_bytes(generation, "truncated", envs)) != 0
 
 
 def fill(slot: SlotView, generation: int) -> None:
     """Write every field of ``slot`` and its header."""
     slot.num_final = generation % (slot.num_envs + 1)
     slot.policy_version = generation * 3
-    for index, name in enumerate(FIELDS):
+    for name in FIELDS:
         array = getattr(slot, name)
-        array.view(np.uint8).reshape(-1)[:] = field_bytes(generation, index, array.nbytes)
+        array.view(np.uint8).reshape(-1)[:] = field_bytes(generation, name, array.nbytes)
 
 
 def check(slot: SlotView, generation: int, *, last_of_dead: bool = False) -> None:
-    """Assert that ``slot`` is what `fill` wrote, byte for byte (``cut`` set where its producer died)."""
+    """Assert that ``slot`` is what `fill` wrote, byte for byte.
+
+    Where its producer died, ``cut`` is set in every row that has not ended.
+    """
     assert slot.generation == generation
     assert slot.num_final == generation % (slot.num_envs + 1)
     assert slot.policy_version == generation * 3
-    for index, name in enumerate(FIELDS):
+    for name in FIELDS:
         array = slot.tensor(name).cpu().numpy() if not isinstance(slot, SlotView) else getattr(slot, name)
         if name.startswith("final_") and not isinstance(slot, SlotView) and slot.num_final == 0:
             continue  # a device storage does not copy an empty final area
+        expected = field_bytes(generation, name, array.nbytes)
         if name == "cut" and last_of_dead:
-            assert array.tolist() == [1] * slot.num_envs
-        else:
-            assert array.tobytes() == field_bytes(generation, index, array.nbytes).tobytes(), (
-                generation,
-                name,
-            )
+            expected = (~ended(generation)).astype(np.uint8)
+        assert array.tobytes() == expected.tobytes(), (generation, name)
 
 
 def delays(seed: int, probability: float, longest_s: float) -> Iterator[None]:

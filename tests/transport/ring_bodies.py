@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.transport.procs_transport import LAYOUT, check, fill, produce
+from tests.transport.procs_transport import LAYOUT, check, ended, fill, produce
 from transport import Ring, SlotStorage, StartupHandshake, StopSignal
 
 StorageFactory = Callable[[], SlotStorage]
@@ -68,11 +68,13 @@ def full_and_empty(storage: SlotStorage) -> None:
 
 
 def recovery(storage: SlotStorage, tokens: Callable[[int], int], *, taken: int, released: int) -> None:
-    """R2: tokens come back from the counters, the last row is cut where it still is, a successor goes on."""
-    ring = Ring.create(LAYOUT, 4, storage=storage, start_generation=5)
+    """R2: tokens come back from the counters, the last slot is cut where it still is, a successor goes on."""
+    start, last = 6, 8
+    assert set(ended(last)) == {True, False}  # rows that ended are complete and stay uncut
+    ring = Ring.create(LAYOUT, 4, storage=storage, start_generation=start)
     consumer = ring.consumer()
     producer = ring.producer(0, consumer.message())
-    for generation in range(5, 8):
+    for generation in range(start, last + 1):
         slot = producer.reserve(None, 0)
         assert slot is not None
         fill(slot, generation)
@@ -85,7 +87,7 @@ def recovery(storage: SlotStorage, tokens: Callable[[int], int], *, taken: int, 
     consumer.release(released)
 
     found = consumer.recover()
-    assert (found.next_generation, found.last_generation) == (8, 7)
+    assert (found.next_generation, found.last_generation) == (last + 1, last)
     assert found.in_ring == (released < 3)
     assert found.taken == (taken == 3)
     assert tokens(consumer.filled_fd) == 3 - taken
@@ -94,14 +96,14 @@ def recovery(storage: SlotStorage, tokens: Callable[[int], int], *, taken: int, 
     successor = ring.producer(1, consumer.message())
     slot = successor.reserve(None, 0)
     assert slot is not None
-    assert (slot.generation, slot.incarnation) == (8, 1)
-    fill(slot, 8)
+    assert (slot.generation, slot.incarnation) == (last + 1, 1)
+    fill(slot, last + 1)
     successor.commit()
-    for generation in range(5 + taken, 9):
+    for generation in range(start + taken, last + 2):
         arrived = consumer.take()
         assert arrived is not None
-        assert arrived.incarnation == (generation == 8)
-        check(arrived, generation, last_of_dead=generation == 7)
+        assert arrived.incarnation == (generation == last + 1)
+        check(arrived, generation, last_of_dead=generation == last)
     ring.close()
 
 
