@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from motrix_rl.logs.file import LogFile
 from motrix_rl.logs.lines import format_lines, parse
 from motrix_rl.logs.read import tail
 
@@ -72,14 +73,13 @@ class LineSplitter:
 
 
 class WorkerOutput:
-    """The pipes of one incarnation of one worker, and its log file."""
+    """The pipes of one incarnation of one worker, and its log file, which only a first one must have."""
 
-    def __init__(self, name: str, path: str | os.PathLike[str]) -> None:
+    def __init__(self, name: str, path: str | os.PathLike[str], *, is_first: bool = True) -> None:
         self.name = name
         self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         _occupy_standard_descriptors()
-        self._log = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._log = LogFile(self.path, required=is_first)
         self._write_ends: list[int] = []
         self._readers: dict[int, tuple[int, LineSplitter]] = {}
         self.lost_lines = 0
@@ -183,17 +183,10 @@ class WorkerOutput:
         for end in self._write_ends:
             os.close(end)
         self._write_ends = []
-        if self._log >= 0:
-            os.close(self._log)
-            self._log = -1
+        self._log.close()
 
     def _write(self, level: int, lines: list[str]) -> None:
-        if not lines:
-            return
-        try:
-            text = format_lines(self.name, level, "\n".join(lines))
-            os.write(self._log, text.encode(errors="backslashreplace"))
-        except OSError:
+        if lines and not self._log.write(format_lines(self.name, level, "\n".join(lines))):
             self.lost_lines += len(lines)  # a full disk must not end a run
 
 
@@ -207,12 +200,12 @@ class OutputPump:
         """Makes the pipes for a worker about to start; those of its predecessor are emptied and closed.
 
         Raises:
-            OSError: No descriptors left, or the log cannot be opened.
+            OSError: No descriptors left, or the log of a first incarnation cannot be opened.
         """
         old = self._outputs.pop(name, None)
         if old is not None:
             old.close()
-        self._outputs[name] = output = WorkerOutput(name, path)
+        self._outputs[name] = output = WorkerOutput(name, path, is_first=old is None)
         return output
 
     def filenos(self) -> list[int]:

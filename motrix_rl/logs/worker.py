@@ -9,8 +9,8 @@ import signal
 import sys
 import threading
 import types
-from pathlib import Path
 
+from motrix_rl.logs.file import LogFile
 from motrix_rl.logs.lines import format_lines
 
 # Makes a worker write the stacks of all its threads to its log (through fd 2) and go on.
@@ -18,16 +18,16 @@ STACK_SIGNAL = signal.SIGUSR1
 
 
 class AppendHandler(logging.Handler):
-    """Writes each record by one `write` to a file opened for appending.
+    """Writes each record by one `write` to a log file.
 
     The supervisor appends to the same file what the worker's pipes carry. Appends of whole lines by one
-    system call do not mix, nothing is buffered that a kill could lose, and processes share no lock.
+    system call do not mix, and nothing is buffered that a kill could lose.
     """
 
-    def __init__(self, worker: str, path: str | os.PathLike[str]) -> None:
+    def __init__(self, worker: str, file: LogFile) -> None:
         super().__init__()
         self._worker = worker
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._file = file
 
     def emit(self, record: logging.LogRecord) -> None:
         """Writes one record; a full disk loses it and disturbs nobody."""
@@ -39,17 +39,11 @@ class AppendHandler(logging.Handler):
             text += "\n" + logging.Formatter().formatException(record.exc_info).rstrip()
         if record.stack_info:
             text += "\n" + record.stack_info
-        line = format_lines(self._worker, record.levelno, text, record.created)
-        try:
-            os.write(self._fd, line.encode(errors="backslashreplace"))
-        except OSError:
-            return
+        self._file.write(format_lines(self._worker, record.levelno, text, record.created))
 
     def close(self) -> None:
         """Closes the file."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._file.close()
         super().close()
 
 
@@ -62,16 +56,15 @@ def setup_worker_logging(
     their traceback; fatal signals (segmentation fault, abort) write all stacks to fd 2, which the supervisor
     reads into the same file; `STACK_SIGNAL` writes them on demand.
 
+    A log that cannot be opened is none of the worker's business: the supervisor opened it before, and a worker
+    that is started again on a disk that is read-only by now has its work to do.
+
     Args:
         name: The worker, as in the log file's name.
         path: Its log file; the folder is made if missing.
         level: Level of the root logger.
-
-    Raises:
-        OSError: The file cannot be opened.
     """
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    handler = AppendHandler(name, path)
+    handler = AppendHandler(name, LogFile(path, required=False))
     _take_root(handler, level)
     faulthandler.enable(file=2, all_threads=True)
     if threading.current_thread() is threading.main_thread():
@@ -90,8 +83,7 @@ def setup_parent_logging(
     Raises:
         OSError: The file cannot be opened.
     """
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    handler = AppendHandler(name, path)
+    handler = AppendHandler(name, LogFile(path))
     _take_root(handler, level)
     return handler
 

@@ -54,6 +54,14 @@ def replace_file(path: Path, data: bytes) -> None:
     fsync_dir(path.parent)
 
 
+def is_at(fd: int, path: str | os.PathLike[str]) -> bool:
+    """Whether an open file is still what its path names: not so once it was deleted, moved or replaced."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except OSError:
+        return False
+
+
 def replace_symlink(path: Path, target: str) -> None:
     """Points the symbolic link `path` at `target` in one step.
 

@@ -5,6 +5,7 @@ import multiprocessing
 import multiprocessing.resource_tracker
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -192,13 +193,46 @@ def test_killed_in_mid_line_and_started_again(pump: OutputPump, tmp_path: Path) 
 
 
 def test_a_full_disk_ends_nothing(pump: OutputPump, tmp_path: Path) -> None:
+    (tmp_path / "w.log").symlink_to("/dev/full")
     output = pump.add("w", tmp_path / "w.log")
-    full = os.open("/dev/full", os.O_WRONLY)
-    os.dup2(full, output._log)
-    os.close(full)
     os.write(output._write_ends[0], b"lost\nlost too\n")
     pump.drain()
     assert pump.lost_lines == 2
+
+
+def test_a_log_that_was_deleted_or_moved_is_begun_anew(pump: OutputPump, tmp_path: Path) -> None:
+    run, path = tmp_path / "run", tmp_path / "run" / "logs" / "w.log"
+    output = pump.add("w", path)
+    for text, change in (
+        ("one", shutil.rmtree),
+        ("two", lambda run: run.rename(tmp_path / "moved")),
+        ("three", None),
+    ):
+        os.write(output._write_ends[0], f"{text}\n".encode())
+        pump.drain()
+        assert log(path) == [("INFO", text)]
+        if change is not None:
+            change(run)
+    assert log(tmp_path / "moved" / "logs" / "w.log") == [("INFO", "two")]
+    assert pump.lost_lines == 0
+
+
+def test_only_a_first_incarnation_must_have_its_log(tmp_path: Path) -> None:
+    pump, path = OutputPump(), tmp_path / "logs" / "w.log"
+    pump.add("w", path)
+    shutil.rmtree(path.parent)
+    path.parent.touch()  # nothing can be opened below it, by root neither
+    with pytest.raises(OSError, match="logs"):
+        pump.add("v", path.with_name("v.log"))
+    output = pump.add("w", path)
+    os.write(output._write_ends[0], b"lost\n")
+    pump.drain()
+    assert pump.lost_lines == 1
+    path.parent.unlink()
+    os.write(output._write_ends[0], b"there again\n")
+    pump.drain()
+    assert log(path) == [("INFO", "there again")]
+    pump.close()
 
 
 def test_redirection_is_undone_after_an_error_and_with_closed_descriptors(
