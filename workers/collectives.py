@@ -126,11 +126,14 @@ class RankGroup:
             wait_for_workers=False,
             master_listen_fd=address.take_listener() if rank == 0 else None,
         )
-        dist.init_process_group(
-            "gloo", store=store, rank=rank, world_size=world_size, timeout=COLLECTIVE_TIMEOUT
-        )
         backend = "nccl" if device.type == "cuda" and exclusive else "gloo"
-        gradients = dist.new_group(backend=backend, timeout=COLLECTIVE_TIMEOUT)
+        try:
+            dist.init_process_group(
+                "gloo", store=store, rank=rank, world_size=world_size, timeout=COLLECTIVE_TIMEOUT
+            )
+            gradients = dist.new_group(backend=backend, timeout=COLLECTIVE_TIMEOUT)
+        except RuntimeError as fault:
+            raise PeerLostError(f"the ranks did not meet, another one is gone: {fault}") from fault
         assert isinstance(gradients, dist.ProcessGroup)
         self._gradients = gradients
         log.info("rank %d of %d has joined, gradients go over %s", rank, world_size, backend)

@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from motrix_rl.errors import UsageError
+from motrix_rl.errors import MotrixError, UsageError
 from motrix_rl.runs import RunDirectory
-from topology import World
+from topology import TopologyError, World
 from workers.ipc_check import with_working_ipc
-from workers.machines import Machines, Meeting, listen
+from workers.machines import Machines, Meeting, NoMeetingError, listen
 from workers.planning import TrainingPlan, make_plan
 from workers.preflight import check_before_start
 from workers.resume import RunStart, prepare_run
 
 if TYPE_CHECKING:
     from motrix_rl.config.schema import RootConfig
+
+#: Seconds in which the other machines must be reached to hear that this one takes no part.
+TELL_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,24 @@ class Party:
     group: tuple[str, int] | None = None
     listener: socket.socket | None = None
     meeting: Meeting | None = None
+
+    def all_ready(self) -> bool:
+        """Whether, this machine being ready, everybody can start."""
+        return self.meeting is None or self.meeting.all_ready()
+
+    def failure(self) -> str | None:
+        """Which machine has failed to start, and why; None while none has."""
+        return None if self.meeting is None else self.meeting.failure()
+
+    def tell_failed(self, reason: str) -> None:
+        """The other machines need not wait for this one."""
+        if self.meeting is not None:
+            self.meeting.tell_failed(reason)
+
+    def leave(self) -> None:
+        """At the end: others may still have to hear of a failure."""
+        if self.meeting is not None:
+            self.meeting.leave()
 
 
 @dataclass(frozen=True)
@@ -57,7 +78,7 @@ def prepare_launch(config: RootConfig, machines: Machines | None) -> Launch:
     Raises:
         UsageError: the request is wrong.
         TopologyError: it does not fit the machine.
-        MotrixError: the other machines cannot be reached.
+        MotrixError: the other machines cannot be reached, or one of them has failed.
     """
     if machines is None:
         plan = with_working_ipc(make_plan(config))
@@ -65,13 +86,26 @@ def prepare_launch(config: RootConfig, machines: Machines | None) -> Launch:
         listener = listen(None) if plan.topology.world_size > 1 else None
         group = None if listener is None else listener.getsockname()
         return Launch(plan, prepare_run(config, plan), Party(group=group, listener=listener), notes)
-    world = World(nnodes=machines.nnodes, node_rank=machines.node_rank)
-    plan = with_working_ipc(make_plan(config, world=world))
-    notes = check_before_start(config, plan)
+    meeting: Meeting | None = None
+    try:
+        world = World(nnodes=machines.nnodes, node_rank=machines.node_rank)
+        plan = with_working_ipc(make_plan(config, world=world))
+        notes = check_before_start(config, plan)
+        meeting = Meeting(machines, config.algo.trainer.async_options.boot_timeout_s)
+        return _launch_together(config, machines, meeting, plan, notes)
+    except NoMeetingError:
+        raise
+    except (MotrixError, TopologyError) as fault:
+        _refuse(machines, meeting, str(fault))
+        raise
+
+
+def _launch_together(
+    config: RootConfig, machines: Machines, meeting: Meeting, plan: TrainingPlan, notes: tuple[str, ...]
+) -> Launch:
     if machines.restarts > 0 and config.resume is None:
         # The launcher has started the run again: it goes on from where it was.
         config = config.model_copy(update={"resume": "auto"})
-    meeting = Meeting(machines, config.algo.trainer.async_options.boot_timeout_s)
     if machines.node_rank > 0:
         told = meeting.tell(None)
         party = Party(leads=False, group=tuple(told["group"]), meeting=meeting)
@@ -81,6 +115,16 @@ def prepare_launch(config: RootConfig, machines: Machines | None) -> Launch:
     group = listener.getsockname()
     meeting.tell(_start_as_data(start, group))
     return Launch(plan, start, Party(group=group, listener=listener, meeting=meeting), notes)
+
+
+def _refuse(machines: Machines, meeting: Meeting | None, reason: str) -> None:
+    """Tells the other machines, if they are there, that this one takes no part."""
+    try:
+        party = Party(meeting=meeting or Meeting(machines, TELL_S))
+    except NoMeetingError:
+        return
+    party.tell_failed(reason)
+    party.leave()
 
 
 def _start_as_data(start: RunStart, group: tuple[str, int]) -> dict[str, Any]:

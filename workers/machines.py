@@ -8,8 +8,10 @@ machine 0 makes the run directory and the ranks' meeting point, and tells the ot
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
+import time
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,6 +20,14 @@ from typing import Any
 import psutil
 
 from motrix_rl.errors import MotrixError, UsageError
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two looks at what other machines have said.
+LOOK_S = 0.1
+
+#: Seconds that machine 0, on which the store lives or dies, stays for others to hear that the start has failed.
+STAY_S = 5.0
 
 #: Variables that describe this process to torch.distributed; workers get their ranks explicitly instead.
 LAUNCHER_VARIABLES = (
@@ -102,8 +112,14 @@ def _refuse_several_a_machine(found: Mapping[str, str]) -> None:
         )
 
 
+class NoMeetingError(MotrixError):
+    """The other machines cannot be reached."""
+
+
 class Meeting:
-    """Where the supervisors of several machines agree. One writer a key, no lock.
+    """Where the supervisors of several machines agree, up to the moment when all are ready.
+
+    One writer a key, no lock; of several that fail the first is heard.
 
     Args:
         machines: who takes part.
@@ -117,6 +133,7 @@ class Meeting:
         self.machines = machines
         self._prefix = f"motrix_rl/{machines.restarts}/"
         self._timeout_s = timeout_s
+        self._told_ready = self._knows_failure = False
         leads = machines.node_rank == 0 and not machines.agent_store
         try:
             self._store = TCPStore(
@@ -129,29 +146,73 @@ class Meeting:
             )
         except RuntimeError as fault:
             address = f"{machines.master_addr}:{machines.master_port}"
-            raise MotrixError(f"the machines' meeting point {address} cannot be reached: {fault}") from fault
+            raise NoMeetingError(
+                f"the machines' meeting point {address} cannot be reached: {_first_line(fault)}"
+            ) from fault
 
     def tell(self, value: dict[str, Any] | None) -> dict[str, Any]:
         """Machine 0 passes plain data, the others None; all return machine 0's.
 
         Raises:
-            MotrixError: machine 0 said nothing within the limit.
+            MotrixError: machine 0 said nothing within the limit, or some machine has failed.
         """
         key = self._prefix + "start"
         if value is not None:
             self._store.set(key, json.dumps(value))
-        try:
-            return json.loads(self._store.get(key))
-        except RuntimeError as fault:  # torch's DistStoreError
-            raise MotrixError(f"machine 0 did not start the run within {self._timeout_s:g} s") from fault
-
-    def mark_ready(self) -> None:
-        """All workers of this machine are ready."""
-        self._store.add(self._prefix + "ready", 1)
+        deadline = time.monotonic() + self._timeout_s
+        while (why := self.failure()) is None:
+            if self._store.check([key]):
+                return json.loads(self._store.get(key))
+            if time.monotonic() > deadline:
+                raise MotrixError(f"machine 0 did not start the run within {self._timeout_s:g} s")
+            time.sleep(LOOK_S)
+        raise MotrixError(why)
 
     def all_ready(self) -> bool:
-        """Whether every machine has said so; does not wait."""
-        return int(self._store.add(self._prefix + "ready", 0)) >= self.machines.nnodes
+        """Says once that all workers of this machine are ready, and whether every machine has; does not wait."""
+        mine, self._told_ready = 0 if self._told_ready else 1, True
+        try:
+            return int(self._store.add(self._prefix + "ready", mine)) >= self.machines.nnodes
+        except RuntimeError:  # `failure` says why
+            return False
+
+    def tell_failed(self, reason: str) -> None:
+        """This machine takes no part; the others need not wait for it. What another has said before stays."""
+        who = f"machine {self.machines.node_rank} ({socket.gethostname()})"
+        try:
+            self._store.compare_set(self._prefix + "failed", "", f"{who} did not start: {reason}")
+            self._know_failure()
+        except RuntimeError as fault:  # the store is gone, and with it those who would listen
+            log.warning("the other machines could not be told: %s", _first_line(fault))
+
+    def failure(self) -> str | None:
+        """Which machine has failed to start, and why; None while none has. Does not wait."""
+        key = self._prefix + "failed"
+        try:
+            if not self._store.check([key]):
+                return None
+            self._know_failure()
+            return self._store.get(key).decode()
+        except RuntimeError as fault:  # torch's DistNetworkError
+            return f"machine 0 ({self.machines.master_addr}) is gone: {_first_line(fault)}"
+
+    def leave(self) -> None:
+        """After a start that failed: machine 0 stays until all others know, or a moment."""
+        deadline = time.monotonic() + STAY_S
+        while self.machines.node_rank == 0 and self._knows_failure and time.monotonic() < deadline:
+            if int(self._store.add(self._prefix + "know", 0)) >= self.machines.nnodes:
+                return
+            time.sleep(LOOK_S)
+
+    def _know_failure(self) -> None:
+        if not self._knows_failure:
+            self._knows_failure = True
+            self._store.add(self._prefix + "know", 1)
+
+
+def _first_line(fault: RuntimeError) -> str:
+    """What torch says, without the C++ stack that it appends."""
+    return str(fault).partition("\n")[0]
 
 
 def listen(machines: Machines | None) -> socket.socket:

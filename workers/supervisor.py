@@ -92,7 +92,6 @@ class Supervisor:
         self._cut_share = CutShare(config.algo.trainer.max_nonfinite_share)
         self._faults = SupervisorFaults(faults) if (faults := read_faults()) else None
         self._next_frame = 0.0
-        self._told_ready = False
         self._stop_reason = "a worker received SIGTERM"
 
     def run(self) -> int:
@@ -100,6 +99,8 @@ class Supervisor:
         with self.interrupts.installed():
             try:
                 self._boot()
+                if self.outcome.kind != "running":
+                    self.party.tell_failed(self.outcome.reason)
                 self._supervise()
                 self._shut_down()
             finally:
@@ -142,14 +143,16 @@ class Supervisor:
         while self.outcome.kind == "running":
             self._tick(FRAME_S)
             waiting = self.crew.not_ready()
-            if not waiting and self._other_machines_ready():
+            if not waiting and self.party.all_ready():
                 self.resources.handshake.release()
                 self.status.started()
                 return
-            for worker in self.fleet.reap():
-                self._fail(worker.name, f"{worker.name} failed while it was starting: {worker.cause()}")
-                return
-            if time.monotonic() > deadline:
+            ended = self._ended()
+            if self.outcome.kind == "running" and (why := self.party.failure()):
+                self.outcome = Outcome("failed", why)
+            elif ended:
+                self._fail(ended[0].name, f"{ended[0].name} failed while it was starting: {ended[0].cause()}")
+            elif time.monotonic() > deadline:
                 self._boot_took_too_long(waiting)
 
     def _boot_took_too_long(self, waiting: list[str]) -> None:
@@ -162,16 +165,6 @@ class Supervisor:
             self._fail(waiting[0], reason)
         else:
             self.outcome = Outcome("failed", reason)
-
-    def _other_machines_ready(self) -> bool:
-        """Says once that this machine is ready, and whether all are: everybody starts together."""
-        meeting = self.party.meeting
-        if meeting is None:
-            return True
-        if not self._told_ready:
-            meeting.mark_ready()
-            self._told_ready = True
-        return meeting.all_ready()
 
     # Running ------------------------------------------------------------------------------------------------
 

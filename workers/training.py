@@ -37,6 +37,7 @@ def run_training(config: RootConfig) -> int:
         launch = prepare_launch(config, machines)
         supervisor = _set_up(launch)
         code = supervisor.run()
+        launch.party.leave()
         # Over several machines the launcher starts all supervisors again: `torchrun --max-restarts`.
         if machines is not None or not supervisor.learner_failed:
             return code
@@ -56,4 +57,6 @@ def _set_up(launch: Launch) -> Supervisor:
     except (OSError, TransportError) as fault:
         reason = f"the run cannot be set up: {explained(fault)}"
         launch.start.directory.record.finish("failed", reason)
+        launch.party.tell_failed(reason)
+        launch.party.leave()
         raise MotrixError(reason) from fault

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from pathlib import Path
 from typing import Any
@@ -81,8 +82,59 @@ def test_a_run_directory_that_is_not_shared_is_refused(tmp_path: Path) -> None:
         assert follower.finish(90) == 2, follower.output
         assert "give a directory that all machines share: run_dir=..." in " ".join(follower.output.split())
         assert "Traceback" not in follower.output
-        assert leader.finish(90) == 1, leader.output
+        assert leader.finish(10) == 1, leader.output
+        assert "machine 1 (" in leader.output
+        assert "give a directory that all machines share" in " ".join(leader.output.split())
         leader.assert_nothing_left()
+
+
+@pytest.mark.covers("H2", "S3")
+@pytest.mark.fault
+@pytest.mark.parametrize("culprit", [0, 1])
+def test_a_worker_that_fails_at_boot_ends_all_machines_at_once(
+    culprit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = free_port()
+    settings = options(async__boot_timeout_s=100)
+    runs: list[Run] = []
+    with contextlib.ExitStack() as stack:
+        for node in (0, 1):
+            monkeypatch.setenv("MOTRIX_RL_FAULT", f"raise:learner-{node}:building" if node == culprit else "")
+            runs.append(stack.enter_context(Run(tmp_path / "run", settings, launched(node, port))))
+        assert runs[culprit].finish(60) == 1
+        other = runs[1 - culprit]
+        assert other.finish(8) == 1
+        said = " ".join(other.output.split())
+        assert f"machine {culprit} (" in said
+        assert f"did not start: learner-{culprit} failed while it was starting: " in said, said
+        assert "ordered by MOTRIX_RL_FAULT" in said
+        for run in runs:
+            assert "Traceback" not in run.output
+            run.assert_nothing_left()
+
+
+@pytest.mark.covers("H2", "U1")
+@pytest.mark.fault
+@pytest.mark.parametrize("culprit", [0, 1])
+def test_a_machine_that_refuses_a_run_says_so_to_the_others(culprit: int, tmp_path: Path) -> None:
+    """A layout that does not divide on one machine, long before it has met the others."""
+    port = free_port()
+    good = options(async__boot_timeout_s=100)
+    bad = options(async__boot_timeout_s=100, async__num_collectors=3)
+    with contextlib.ExitStack() as stack:
+        runs = [
+            stack.enter_context(Run(tmp_path / "run", bad if node == culprit else good, launched(node, port)))
+            for node in (0, 1)
+        ]
+        assert runs[culprit].finish(60) == 2
+        other = runs[1 - culprit]
+        assert other.finish(8) == 1, other.output
+        said = " ".join(other.output.split())
+        assert f"machine {culprit} (" in said
+        assert "num_collectors" in said
+        for run in runs:
+            assert "Traceback" not in run.output
+            run.assert_nothing_left()
 
 
 def allowed(prefix: list[str]) -> bool:
