@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from motrix_rl.runs.limits import check_limits, check_storage
+from motrix_rl.runs.limits import check_limits, check_storage, nearest_existing
 from workers.faults import check_workers, read_faults
 from workers.planning import TrainingPlan, require_room
 from workers.resources import worker_names
@@ -54,8 +54,7 @@ def _checkpoint_room(config: RootConfig, plan: TrainingPlan) -> list[str]:
     kept = config.checkpoint.keep_last + 1
     one = plan.request.learner_bytes + (plan.request.replay_bytes if config.checkpoint.save_replay else 0)
     root = Path(config.run_dir or config.runs_root).expanduser().absolute()
-    existing = next(path for path in (root, *root.parents) if path.exists())
-    free = shutil.disk_usage(existing).free
+    free = shutil.disk_usage(nearest_existing(root)).free
     if free >= kept * one:
         return []
     return [

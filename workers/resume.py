@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from motrix_rl.checkpoint import BestStore, CheckpointError, CheckpointStore, open_checkpoint
 from motrix_rl.config import dump_config, load_saved
-from motrix_rl.errors import UsageError
+from motrix_rl.errors import MotrixError, UsageError
 from motrix_rl.runs import RunDirectory, newest_run, resolve_run
+from motrix_rl.runs.atomic import replace_file
 from motrix_rl.tasks.registry import parse_task
 from topology import to_json
 from topology.description import describe_machine
@@ -62,6 +63,7 @@ def prepare_run(config: RootConfig, plan: TrainingPlan) -> RunStart:
 
     Raises:
         UsageError: nothing to resume, the run is still going on or done or the directory is unusable.
+        MotrixError: the disk refuses; no new run is left behind.
     """
     skipped: list[str] = []
     directory, checkpoint = _find_resume(config, skipped.append)
@@ -80,18 +82,15 @@ def prepare_run(config: RootConfig, plan: TrainingPlan) -> RunStart:
     if directory is None:
         task = parse_task(config.task)
         directory = RunDirectory.create(config.runs_root, task.task, task.backend, task.algo, config.run_dir)
+        try:
+            _begin_record(directory, config, plan, checkpoint)
+        except MotrixError:
+            directory.take_back()
+            raise
     else:
         directory.ensure_folders()
         best = best_return(directory)
-    try:
-        directory.config_path.write_text(dump_config(config), encoding="utf-8")
-    except OSError as fault:
-        raise UsageError(f"{directory.config_path} cannot be written: {fault.strerror}") from fault
-    directory.record.begin(
-        machine=describe_machine(plan.machine),
-        topology=to_json(plan.topology),
-        extra={"resumed_from": None if checkpoint is None else str(checkpoint)},
-    )
+        _begin_record(directory, config, plan, checkpoint)
     return RunStart(
         config=config,
         directory=directory,
@@ -100,6 +99,25 @@ def prepare_run(config: RootConfig, plan: TrainingPlan) -> RunStart:
         best_return=best,
         continues=checkpoint is not None and _continues(config, plan, checkpoint),
         skipped=tuple(skipped),
+    )
+
+
+def _begin_record(
+    directory: RunDirectory, config: RootConfig, plan: TrainingPlan, checkpoint: Path | None
+) -> None:
+    """Writes down what is about to run; what a life before has written is replaced as a whole, or stays.
+
+    Raises:
+        MotrixError: the disk refuses.
+    """
+    try:
+        replace_file(directory.config_path, dump_config(config).encode())
+    except OSError as fault:
+        raise MotrixError(f"{directory.config_path} cannot be written: {fault.strerror or fault}") from fault
+    directory.record.begin(
+        machine=describe_machine(plan.machine),
+        topology=to_json(plan.topology),
+        extra={"resumed_from": None if checkpoint is None else str(checkpoint)},
     )
 
 

@@ -91,7 +91,7 @@ class CheckpointStore:
                 shutil.rmtree(path)
             path.mkdir()
         except OSError as error:
-            raise save_error(f"no staging directory in {self.directory}", error) from error
+            raise save_error(f"checkpoint {step} in {self.directory}", error) from error
         self._staged[step] = path
         return path
 
@@ -116,7 +116,7 @@ class CheckpointStore:
             _remove_file(path)
             if staging in self._staged.values():
                 self._drop_staging(staging)
-            raise save_error(f"{name} of {staging.parent}", error) from error
+            raise save_error(f"{name} in {staging.parent}", error) from error
         except BaseException:
             _remove_file(path)
             raise
@@ -143,7 +143,9 @@ class CheckpointStore:
             names = sorted(entry.name for entry in os.scandir(staging))
             missing = sorted(set(expect) - set(names))
             if missing:
-                raise CheckpointSaveError(f"checkpoint {step} was not saved: {', '.join(missing)} is missing")
+                raise CheckpointSaveError(
+                    f"checkpoint {step} in {self.directory}: {', '.join(missing)} is missing"
+                )
             files = {name: describe(staging / name) for name in names}
             Manifest(step, self._next_sequence(), files, metadata).write(staging / MANIFEST)
             atomic.fsync_dir(staging)
@@ -296,7 +298,7 @@ def save_error(what: str, error: OSError) -> CheckpointSaveError:
     reason = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up"}.get(
         error.errno or 0, error.strerror or str(error)
     )
-    return CheckpointSaveError(f"{what} was not saved: {reason}")
+    return CheckpointSaveError(f"{what}: {reason}")
 
 
 def _remove_file(path: Path) -> None:

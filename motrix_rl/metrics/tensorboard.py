@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from motrix_rl.runs.atomic import is_at
+
 
 class EventFile:
     """One event file, made when there is something to write.
@@ -79,7 +81,9 @@ class EventFile:
             return
         event_pb2, summary_pb2, record_writer = self._modules
         try:
-            file = self._file or self._open(event_pb2, record_writer)
+            file = self._file
+            if file is None or not is_at(file.fileno(), file.name):  # at first, or its directory was deleted
+                file = self._open(event_pb2, record_writer)
             for wall_time, step, scalars in self._pending:
                 values = [summary_pb2.Summary.Value(tag=tag, simple_value=v) for tag, v in scalars.items()]
                 event = event_pb2.Event(
@@ -92,6 +96,8 @@ class EventFile:
             self._give_up(f"no TensorBoard events: {self._directory}: {error.strerror or error}")
 
     def _open(self, event_pb2: Any, record_writer: Any) -> BinaryIO:
+        if self._file is not None:
+            self._file.close()
         self._directory.mkdir(parents=True, exist_ok=True)
         name = (
             f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{id(self):x}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from motrix_rl.metrics.tensorboard import EventFile
+from motrix_rl.runs.atomic import is_at
 from motrix_rl.runs.plain import to_plain
 
 logger = logging.getLogger(__name__)
@@ -20,13 +21,14 @@ logger = logging.getLogger(__name__)
 class MetricsWriter:
     """Appends to `metrics.jsonl`. One writer: the process that owns the run.
 
-    A disk that refuses is reported once and ends nothing: the run is worth more than its record.
+    A disk that refuses is reported once, and again when it takes records; it ends nothing: the run is worth
+    more than its record. A file that was deleted or moved under it is begun anew.
 
     Args:
         path: The file; appended to when it is there (resume).
         tensorboard_dir: Directory for event files; None for none.
         step_key: Field that is TensorBoard's horizontal axis.
-        on_error: Called with one line, once for each of the two outputs.
+        on_error: Called with one line when one of the two outputs fails, and when this one works again.
     """
 
     def __init__(
@@ -41,7 +43,7 @@ class MetricsWriter:
         self._step_key = step_key
         self._on_error = on_error
         self._fd: int | None = None
-        self._failed = False
+        self._lost = 0
         self._torn = False
         self._count = 0
         self._events = None if tensorboard_dir is None else EventFile(Path(tensorboard_dir), on_error)
@@ -71,15 +73,14 @@ class MetricsWriter:
 
     def close(self) -> None:
         """Closes both outputs."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        self._close()
         if self._events is not None:
             self._events.close()
 
     def _append(self, line: bytes) -> None:
         try:
-            if self._fd is None:
+            if self._fd is None or not is_at(self._fd, self.path):
+                self._close()
                 self._fd = self._open()
             # After a line that was cut short, the next one starts on a line of its own.
             data = b"\n" + line if self._torn else line
@@ -88,9 +89,18 @@ class MetricsWriter:
             if self._torn:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            if not self._failed:
-                self._failed = True
+            if self._lost == 0:
                 self._on_error(f"metrics are not recorded: {self.path}: {error.strerror or error}")
+            self._lost += 1
+        else:
+            if self._lost:
+                self._on_error(f"metrics are recorded again; {self._lost} records are lost")
+            self._lost = 0
+
+    def _close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
 
     def _open(self) -> int:
         self.path.parent.mkdir(parents=True, exist_ok=True)

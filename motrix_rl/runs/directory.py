@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
 from datetime import datetime
 from pathlib import Path
 
-from motrix_rl.errors import UsageError
+from motrix_rl.errors import MotrixError, UsageError
 from motrix_rl.runs.record import RunRecord
 
 # Any of these makes a directory somebody's run; a log file of a job scheduler does not.
@@ -47,6 +48,7 @@ class RunDirectory:
         self.config_path = self.path / "config.yaml"
         self.run_json = self.path / "run.json"
         self.record = RunRecord(self.run_json)
+        self._is_ours = False
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -77,23 +79,36 @@ class RunDirectory:
 
         Raises:
             UsageError: `run_dir` holds a run already, or the directory cannot be made or written.
+            MotrixError: The disk refuses the first file. In neither case is anything left behind.
         """
         if run_dir is not None:
             run = cls(Path(run_dir).expanduser())
             run._refuse_if_taken()
+            run._is_ours = not os.path.exists(run.path)
             _make(run.path, exist_ok=True)
         else:
-            run = cls(
-                _make_new(
-                    Path(root).expanduser() / safe_name(task) / f"{safe_name(backend)}.{safe_name(algo)}"
-                )
+            parent = Path(root).expanduser() / safe_name(task) / f"{safe_name(backend)}.{safe_name(algo)}"
+            run = cls(_make_new(parent))
+            run._is_ours = True
+        try:
+            run.ensure_folders()
+            run.record.update(
+                {"format": 1, "run_id": run.path.name, "task": task, "backend": backend, "algo": algo}
             )
-        for folder in (run.logs, run.async_errors, run.checkpoints):
-            _make(folder, exist_ok=True)
-        run.record.update(
-            {"format": 1, "run_id": run.path.name, "task": task, "backend": backend, "algo": algo}
-        )
+        except MotrixError:
+            run.take_back()
+            raise
         return run
+
+    def take_back(self) -> None:
+        """Removes what `create` has made, when nothing has run in it; what others have put there stays."""
+        for file in (self.config_path, self.run_json):
+            with contextlib.suppress(OSError):
+                file.unlink()
+        folders = [self.logs, self.async_errors, self.checkpoints]
+        for folder in [*folders, self.path] if self._is_ours else folders:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunDirectory:

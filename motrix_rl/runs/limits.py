@@ -52,7 +52,7 @@ def check_limits(files: int = COMFORTABLE_FILES) -> Iterator[Finding]:
 def check_storage(runs_root: str) -> Iterator[Finding]:
     """Whether runs can be written, and whether there is room for them."""
     root = Path(runs_root).expanduser().absolute()
-    existing = next((path for path in (root, *root.parents) if path.exists()), Path("/"))
+    existing = nearest_existing(root)
     if not existing.is_dir():
         yield Finding("error", f"runs: {existing} is no directory", "choose another place with runs_root=DIR")
         return
@@ -70,6 +70,11 @@ def check_storage(runs_root: str) -> Iterator[Finding]:
         )
     else:
         yield Finding("ok", f"disk: {gib(free)} free for {root}")
+
+
+def nearest_existing(path: Path) -> Path:
+    """The path itself or the nearest of its parents that is there, as far as this user may look."""
+    return next(place for place in (path, *path.parents) if os.path.exists(place))
 
 
 def gib(count: int) -> str:

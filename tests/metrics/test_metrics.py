@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +82,36 @@ def test_a_full_disk_is_reported_once_and_ends_nothing(tmp_path: Path) -> None:
     writer.close()
     assert len(said) == 2
     assert "No space left on device" in said[0] and "TensorBoard" in said[1]
+
+
+def test_what_a_full_disk_has_cost_is_told_when_there_is_room_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    path = tmp_path / "metrics.jsonl"
+    path.symlink_to("/dev/full")
+    writer = MetricsWriter(path, on_error=said.append)
+    for a in range(3):
+        writer.write({"a": a})
+    path.unlink()
+    for a in range(3, 6):
+        writer.write({"a": a})
+    writer.close()
+    assert said[1:] == ["metrics are recorded again; 3 records are lost"]
+    assert [record["a"] for record in read_metrics(path)] == [3, 4, 5]
+
+
+def test_files_that_were_deleted_are_begun_anew(tmp_path: Path) -> None:
+    run, said = tmp_path / "run", list[str]()
+    writer = MetricsWriter(run / "m.jsonl", run / "tb", on_error=said.append)
+    for a in range(4):
+        writer.write({"a": a})
+        if a == 1:
+            writer._events._loader.join()
+            writer.write({"a": 1.5})  # the import is done: this one makes the event file
+            shutil.rmtree(run)
+    writer.close()
+    assert [record["a"] for record in read_metrics(run / "m.jsonl")] == [2, 3]
+    assert [path.stat().st_size > 100 for path in (run / "tb").iterdir()] == [True]
+    assert said == []
 
 
 def test_without_tensorboard_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -168,3 +169,26 @@ def test_git_state_is_of_this_source_only(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     assert git_state(tmp_path / "sub") is None
     assert set(versions()) >= {"python", "torch", "mujoco", "motrix_rl"}
+
+
+@pytest.mark.covers("C3")
+@pytest.mark.parametrize("named", [False, True])
+def test_a_disk_that_takes_no_file_is_left_as_it_was(
+    named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A half-made directory would be taken for a run at the next try."""
+
+    def refuse(path: Path, data: bytes) -> None:
+        path.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr("motrix_rl.runs.atomic.write_durably", refuse)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "slurm-17.out").touch()
+    for chosen in (mine, tmp_path / "new") if named else (None,):
+        with pytest.raises(MotrixError, match="run.json cannot be written: No space left"):
+            create(tmp_path / "runs", chosen)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine / "slurm-17.out"]
+    assert not list(tmp_path.rglob("checkpoints"))
+    assert mine.exists() and not (tmp_path / "new").exists()
