@@ -66,11 +66,6 @@ class Machines:
     agent_store: bool
     restarts: int
 
-    @property
-    def loopback(self) -> bool:
-        """All supervisors are on this machine (a test, or a rehearsal)."""
-        return socket.gethostbyname(self.master_addr).startswith("127.")
-
     @classmethod
     def take_from(cls, environment: MutableMapping[str, str]) -> Machines | None:
         """Reads a launcher's variables and removes them, so that no worker takes them for its own.
@@ -127,16 +122,13 @@ class Meeting:
     """
 
     def __init__(self, machines: Machines, timeout_s: float) -> None:
-        # Only a run over several machines pays for torch in the supervisor.
-        from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage] - documented
-
         self.machines = machines
         self._prefix = f"motrix_rl/{machines.restarts}/"
         self._timeout_s = timeout_s
         self._told_ready = self._knows_failure = False
         leads = machines.node_rank == 0 and not machines.agent_store
         try:
-            self._store = TCPStore(
+            self._store = _quiet_store()(
                 machines.master_addr,
                 machines.master_port,
                 machines.nnodes,
@@ -208,6 +200,21 @@ class Meeting:
         if not self._knows_failure:
             self._knows_failure = True
             self._store.add(self._prefix + "know", 1)
+
+
+def _quiet_store() -> Any:
+    """torch's store. Only a run over several machines pays for torch in the supervisor.
+
+    Its warnings would tear the panel (a machine without a reverse name is worth one); faults are exceptions.
+    Workers, whose warnings go to their logs, do not inherit the level.
+    """
+    chosen = os.environ.get("TORCH_CPP_LOG_LEVEL")
+    os.environ["TORCH_CPP_LOG_LEVEL"] = chosen or "ERROR"
+    from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage] - documented
+
+    if chosen is None:
+        del os.environ["TORCH_CPP_LOG_LEVEL"]
+    return TCPStore
 
 
 def _first_line(fault: RuntimeError) -> str:

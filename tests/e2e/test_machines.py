@@ -1,25 +1,28 @@
-"""Several machines, rehearsed on one: what is refused, and that a Ctrl-C on any of them stops all after a save."""
+"""Several machines, rehearsed on one: what is refused, who hears of it, and that they act as one."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from motrix_rl.checkpoint import CheckpointStore
+from tests.e2e.comparing import differences
+from tests.e2e.networks import Network, NotAllowedError, two_networks
 from tests.e2e.running import Run, options, strict_updates
-from tests.e2e.test_deterministic import free_port
+from tests.e2e.test_deterministic import free_port, settings_of, train
 
 pytestmark = pytest.mark.timeout(240)
 
 
-def launched(node: int, port: int, **changed: str) -> list[str]:
+def launched(node: int, port: int, address: str = "127.0.0.1", **changed: str) -> list[str]:
     """Words before the interpreter's that set what a launcher sets for one process a machine."""
     variables = {
-        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
         "RANK": str(node),
         "WORLD_SIZE": "2",
@@ -167,3 +170,41 @@ def test_ctrl_c_on_any_machine_stops_all_after_a_save(struck: int, tmp_path: Pat
         record = leader.record()
         assert record["outcome"] == "interrupted"
         assert record["generation"] == newest.step
+
+
+@pytest.fixture
+def networks() -> Iterator[tuple[Network, Network]]:
+    try:
+        with two_networks() as both:
+            yield both
+    except NotAllowedError as fault:
+        pytest.skip(f"this system does not let a test make networks: {fault}")
+
+
+@pytest.mark.covers("C1", "D5")
+@pytest.mark.slow
+def test_two_machines_with_addresses_of_their_own_are_one(
+    networks: tuple[Network, Network], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither reaches the other's loopback; what they say to each other goes over the cable between them."""
+    many: dict[str, Any] = {"async__num_collectors": 2, "async__num_learners": 2}
+    one = train(monkeypatch, tmp_path / "one", settings_of("cartpole-swingup", 30, **many))
+    two, settings, port = tmp_path / "two", settings_of("cartpole-swingup", 30), 29500
+    before = [network.bytes_over_the_cable() for network in networks]
+    with contextlib.ExitStack() as stack:
+        leader, follower = (
+            stack.enter_context(
+                Run(two, settings, [*network.inside, *launched(node, port, networks[0].address)])
+            )
+            for node, network in enumerate(networks)
+        )
+        assert leader.finish(200) == 0, leader.output
+        assert follower.finish(60) == 0, follower.output
+        for run in (leader, follower):
+            assert not any(line.startswith("[W") for line in run.output.splitlines()), "torch's own warnings"
+            run.assert_nothing_left()
+    assert [path for path in differences(one, two, 60) if not path.startswith("policy.pt")] == []
+    # Every update's gradients crossed, in both directions: far more than the meeting itself.
+    updates = strict_updates(60, settings)
+    for network, earlier in zip(networks, before, strict=True):
+        assert network.bytes_over_the_cable() - earlier > 4000 * updates
