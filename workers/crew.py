@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from typing import TYPE_CHECKING
 
 from topology import CollectorInfo, LearnerInfo
-from transport import PARENT, PipeReader, StopReason, WeightMailbox, message_pipe, sweep_torch_shm
+from transport import (
+    PARENT,
+    PipeReader,
+    StopReason,
+    TransportError,
+    WeightMailbox,
+    message_pipe,
+    sweep_torch_shm,
+)
 from workers.collector_state import collector_file
 from workers.decision import warmup_generations
 from workers.fleet import Fleet, Placement, Worker
+from workers.outcome import explained
 from workers.planning import TrainingPlan
 from workers.resources import RunResources
 from workers.restarts import CollectorRestarts
@@ -28,6 +38,8 @@ from workers.wiring import (
 
 if TYPE_CHECKING:
     from motrix_rl.config.schema import RootConfig
+
+log = logging.getLogger(__name__)
 
 MAX_EVALUATOR_RESTARTS = 3
 
@@ -201,7 +213,11 @@ class Crew:
         if self._resources.stop.is_set() or worker.incarnation >= MAX_EVALUATOR_RESTARTS:
             return False
         self._resources.control.reset(worker.name)
-        self._start_evaluator(worker.incarnation + 1)
+        try:
+            self._start_evaluator(worker.incarnation + 1)
+        except (OSError, TransportError) as fault:
+            log.error("the evaluator cannot be started again: %s", explained(fault))
+            return False
         return True
 
     def begin_restart(self, worker: Worker) -> str | None:
@@ -230,6 +246,11 @@ class Crew:
         before = self._fleet.workers[collector_name(collector)]
         assert not before.alive, f"collector {collector} is still alive at generation {generation}"
         self._due[collector] = time.monotonic() + self._waits.pop(collector)
+
+    @property
+    def starting(self) -> bool:
+        """Whether a successor waits for its time."""
+        return bool(self._due)
 
     def start_due(self) -> None:
         """Starts the successors whose wait is over; called at every turn."""

@@ -4,7 +4,8 @@
 20th time. Several faults are separated by ``;``. A fault is ``KIND:WORKER:PHASE[:NTH[:SECONDS]]``:
 
 - KIND: ``kill`` (SIGKILL), ``stop`` (SIGSTOP), ``raise``, ``exit`` (code 3), ``slow`` (sleeps SECONDS, 1 unless
-  given), ``nan`` (a collector: one observation of its first world; a learner: the gradient of one step).
+  given), ``nan`` (a collector: one observation of its first world; a learner: the gradient of one step),
+  ``stall`` (waits for ever, with signs of life: what a lost wake-up looks like).
 - WORKER: its name; ``collector-0*`` means every life of it, not only the first. ``supervisor`` is the parent.
 - PHASE: a phase of the control block, such as ``building``, ``stepping``, ``updating``, ``saving``; of the
   supervisor ``boot``, ``warm-up``, ``training``, ``saving`` (while rank 0 saves) or ``shutdown``.
@@ -37,7 +38,7 @@ log = logging.getLogger(__name__)
 
 VARIABLE = "MOTRIX_RL_FAULT"
 SUPERVISOR = "supervisor"
-KINDS = ("kill", "stop", "raise", "exit", "slow", "nan")
+KINDS = ("kill", "stop", "raise", "exit", "slow", "nan", "stall")
 SUPERVISOR_PHASES = ("boot", "warm-up", "training", "saving", "shutdown")
 #: A worker's board exists only after it has started, and its first phase is set, not entered.
 WORKER_PHASES = tuple(phase.name.lower() for phase in Phase if phase is not Phase.STARTING)
@@ -114,6 +115,8 @@ def _parse(order: str) -> Fault:
         raise UsageError(f"{VARIABLE}: '{phase}' is no phase of {name}{did_you_mean(phase, phases)}")
     if kind == "nan" and not name.startswith(("collector-", "learner-")):
         raise UsageError(f"{VARIABLE}: '{order}': only collectors and learners handle numbers")
+    if kind == "stall" and name == SUPERVISOR:
+        raise UsageError(f"{VARIABLE}: '{order}': the supervisor waits for nobody")
     nth = re.fullmatch(r"([1-9][0-9]*)(\+?)", words[3] if len(words) > 3 else "1+" if kind == "slow" else "1")
     if nth is None:
         raise UsageError(f"{VARIABLE}: '{words[3]}' is not an occurrence such as 1, 20 or 20+")
@@ -162,8 +165,17 @@ class FaultBoard(WorkerBoard):
             if fault.kind == "nan":
                 log.warning("ordered fault: nan from phase %s on", fault.phase)
                 self._poison.arm(fault.onward)
+            elif fault.kind == "stall":
+                log.warning("ordered fault: stall in phase %s", fault.phase)
+                self._stall()
             else:
                 misbehave(fault)
+
+    def _stall(self) -> None:
+        super().set_phase(Phase.WAITING)
+        while True:
+            self.beat()
+            time.sleep(0.5)
 
 
 def board_for(control: ControlBlock, worker: str, incarnation: int) -> WorkerBoard:

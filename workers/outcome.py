@@ -94,4 +94,6 @@ def explained(fault: OSError | TransportError) -> str:
         return "the limit on open files is reached; raise it (`ulimit -n 4096`)"
     if isinstance(fault, OSError) and fault.errno in (errno.EAGAIN, errno.ENOMEM):
         return f"{fault.strerror}; end other processes, or raise the limit on processes (`ulimit -u`)"
+    if isinstance(fault, OSError) and fault.filename is not None:
+        return f"{fault.filename}: {fault.strerror}"
     return str(fault)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from motrix_rl.console import BootStatus, RunStatus, make_console
 from motrix_rl.errors import MotrixError
 from motrix_rl.logs import OutputPump, setup_parent_logging, tail
 from motrix_rl.metrics.records import open_records
-from transport import Phase, StopReason
+from motrix_rl.runs import RunKeeper
+from transport import Phase, StopReason, TransportError
 from workers.crew import Crew
+from workers.error_file import write_error_file
 from workers.faults import SupervisorFaults, read_faults
 from workers.fleet import Fleet, Worker
 from workers.interrupts import Interrupts
@@ -22,9 +24,6 @@ from workers.outcome import Outcome, closing_lines, explained, say
 from workers.resources import RunResources
 from workers.status import StatusBoard
 from workers.watchdog import Watchdog, request_stacks
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +92,8 @@ class Supervisor:
         self._faults = SupervisorFaults(faults) if (faults := read_faults()) else None
         self._next_frame = 0.0
         self._stop_reason = "a worker received SIGTERM"
+        self._save_fault = ""  # of the newest checkpoint, if it could not be saved
+        self._keeper = RunKeeper(start.directory, self.console.note, is_owner=launch.party.leads)
 
     def run(self) -> int:
         """Runs to the end and returns the exit code of the command."""
@@ -136,7 +137,7 @@ class Supervisor:
             self.console.note(line)
         try:
             self.crew.start_all()
-        except OSError as fault:  # processes or descriptors are short: a user's condition, not a defect
+        except (OSError, TransportError) as fault:  # processes or descriptors are short: no defect
             self.outcome = Outcome("failed", f"the workers cannot be started: {explained(fault)}")
             return
         deadline = time.monotonic() + self.options.boot_timeout_s
@@ -161,10 +162,7 @@ class Supervisor:
         self._let_stacks_arrive()
         late = ", ".join(waiting) or "another machine"
         reason = f"boot took longer than boot_timeout_s={self.options.boot_timeout_s:g} s; not ready: {late}"
-        if waiting:
-            self._fail(waiting[0], reason)
-        else:
-            self.outcome = Outcome("failed", reason)
+        self._fail(waiting[0] if waiting else None, reason)
 
     # Running ------------------------------------------------------------------------------------------------
 
@@ -173,10 +171,8 @@ class Supervisor:
             self._tick(FRAME_S)
             for worker in self._ended():
                 self._on_exit(worker)
-            self.crew.start_due()
-            hung = self.watchdog.hung(self.fleet.living(), self.resources.control)
-            if hung is not None:
-                self._on_hung(*hung)
+            self._start_due()
+            self._look_for_the_hung()
             stopped = self.resources.stop.is_set()  # then the next turn says why
             if self.crew.learners_done() and self.outcome.kind == "running" and not stopped:
                 self.outcome = Outcome("finished")
@@ -223,6 +219,30 @@ class Supervisor:
             self.console.note(f"  {line}")
         self._write_error(worker)
 
+    def _start_due(self) -> None:
+        try:
+            self.crew.start_due()
+        except (OSError, TransportError) as fault:
+            self._fail(None, f"a worker cannot be started again: {explained(fault)}")
+
+    def _look_for_the_hung(self) -> None:
+        living, control = self.fleet.living(), self.resources.control
+        hung = self.watchdog.hung(living, control)
+        if hung is not None:
+            self._on_hung(*hung)
+        elif self.party.meeting is None:  # on another machine somebody may be at work, for whom these wait
+            deadlock = self.watchdog.deadlock(living, control, starting=self.crew.starting)
+            if deadlock is not None:
+                self._on_deadlock(*deadlock)
+
+    def _on_deadlock(self, left_behind: str | None, why: str) -> None:
+        for worker in self.fleet.living():
+            request_stacks(worker)
+        self._let_stacks_arrive()
+        if self.outcome.kind == "running":
+            self._fail(left_behind, f"deadlock: {why}; the stacks of all are in their logs")
+            self.crew.stop(StopReason.DEADLOCK, left_behind)
+
     def _on_hung(self, worker: Worker, why: str) -> None:
         request_stacks(worker)
         self.console.note(f"{worker.name} is hung ({why}); its stacks are in its log")
@@ -242,13 +262,11 @@ class Supervisor:
         """Ask, wait, TERM, KILL; a second Ctrl-C goes straight to the end."""
         if self._faults is not None:
             self._faults.enter("shutdown")  # whoever has nobody left to wait for has no further turn
-        failed = self.outcome.kind == "failed"
-        finished = self.outcome.kind == "finished"
-        limit = (
-            min(FAULT_GRACE_S, self.options.shutdown_timeout_s) if failed else self.options.shutdown_timeout_s
-        )
+        limit = self.options.shutdown_timeout_s
+        if self.outcome.kind == "failed":
+            limit = min(FAULT_GRACE_S, limit)
         deadline = time.monotonic() + limit
-        if finished:  # the last evaluation is part of the run
+        if self.outcome.kind == "finished":  # the last evaluation is part of the run
             self.fleet.wait_gone(deadline, self._closing_tick)
             deadline = time.monotonic() + CLOSING_GRACE_S
         self.crew.stop(STOP_REASONS[self.outcome.kind], self.outcome.culprit)
@@ -262,6 +280,8 @@ class Supervisor:
         # At boot there is nothing to lose.
         if killed and self.interrupts.count < 2 and not self.status.booting:
             self._fail(killed[0].name, f"{killed[0].name} did not end within shutdown_timeout_s={limit:g} s")
+        self._see_whether_it_is_saved()
+        self._keeper.restore()
 
     def _closing_tick(self, timeout_s: float) -> None:
         self._tick(timeout_s)
@@ -276,26 +296,21 @@ class Supervisor:
         if self.interrupts.count >= 2:
             self.fleet.kill_all()
 
-    def _fail(self, culprit: str, reason: str) -> None:
+    def _see_whether_it_is_saved(self) -> None:
+        """Who asks for a save, or waits for a result, must not take a run that has lost it for a good one."""
+        if self._save_fault and self.outcome.kind != "failed" and self.interrupts.count < 2:
+            how = f"{self.outcome.reason}, and " if self.outcome.reason else ""
+            self._fail(None, f"{how}the last state is lost: {self._save_fault}")
+
+    def _fail(self, culprit: str | None, reason: str) -> None:
         if self.outcome.kind != "failed":
             self.outcome = Outcome("failed", reason, culprit)
-            worker = self.fleet.workers.get(culprit)
+            worker = self.fleet.workers.get(culprit or "")
             if worker is not None:
                 self._write_error(worker)
 
     def _write_error(self, worker: Worker) -> None:
-        """Leaves the whole story of a fault where the last line of the terminal points to."""
-        path = self.start.directory.error_path(worker.name)
-        if path.exists() and worker.error is not None and worker.error.get("kind") == "error":
-            return  # the worker wrote its own traceback
-        lines = tail(self.start.directory.log_path(worker.name), 40)
-        told = "" if worker.error is None else str(worker.error.get("traceback", ""))
-        head = self.outcome.reason if worker.alive else f"{worker.name} {worker.cause()}"
-        text = f"{head}\n{told}\nlast lines of its log:\n" + "\n".join(lines)
-        try:
-            self.start.directory.write_error(worker.name, text)
-        except OSError as fault:
-            log.error("cannot write %s: %s", path, fault)
+        write_error_file(self.start.directory, worker, self.outcome.reason)
 
     # One turn -----------------------------------------------------------------------------------------------
 
@@ -312,6 +327,7 @@ class Supervisor:
                 self.outcome = Outcome("interrupted", f"interrupted by {self.interrupts.name}")
             elif self.resources.stop.is_set():
                 self.outcome = Outcome("interrupted", self._stop_reason)
+        self._keeper.look()
         if time.monotonic() >= self._next_frame:
             self._next_frame = time.monotonic() + FRAME_S
             self._show()
@@ -330,6 +346,8 @@ class Supervisor:
     def _on_message(self, worker: Worker, message: dict[str, Any]) -> None:
         kind = message.pop("kind")
         if kind == "note":
+            if "checkpoint" in message or message.get("level") == "error":
+                self._save_fault = "" if "checkpoint" in message else message["text"]
             self.status.note(message["text"])
             self.console.note(message["text"])
         elif kind == "stopping":

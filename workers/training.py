@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from motrix_rl.errors import MotrixError
@@ -56,7 +57,8 @@ def _set_up(launch: Launch) -> Supervisor:
         return Supervisor(launch)
     except (OSError, TransportError) as fault:
         reason = f"the run cannot be set up: {explained(fault)}"
-        launch.start.directory.record.finish("failed", reason)
+        with contextlib.suppress(MotrixError):  # on a full disk the reason is still told
+            launch.start.directory.record.finish("failed", reason)
         launch.party.tell_failed(reason)
         launch.party.leave()
         raise MotrixError(reason) from fault

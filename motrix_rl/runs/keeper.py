@@ -25,16 +25,20 @@ class RunKeeper:
     Args:
         directory: The run directory, with both files in it.
         tell: Called with one line when something was lost.
+        is_owner: Whether this process writes the run's record; of several machines one does, and sees to it.
 
     Raises:
         OSError: The files cannot be read.
     """
 
-    def __init__(self, directory: RunDirectory, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, directory: RunDirectory, tell: Callable[[str], None], *, is_owner: bool = True
+    ) -> None:
         self._directory = directory
         self._tell = tell
         # The record last: it is what makes a directory a run.
-        self._files = {path: path.read_bytes() for path in (directory.config_path, directory.run_json)}
+        paths = (directory.config_path, directory.run_json) if is_owner else ()
+        self._files = {path: path.read_bytes() for path in paths}
         self._next_look = 0.0
         self._was_missing = False
         self._told = False

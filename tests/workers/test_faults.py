@@ -44,6 +44,7 @@ def test_orders_are_read() -> None:
         ("kill:collector-0:stepping:0", "is not an occurrence"),
         ("slow:collector-0:stepping:1:long", "is not a number of seconds"),
         ("nan:evaluator:evaluating", "only collectors and learners"),
+        ("stall:supervisor:training", "the supervisor waits for nobody"),
     ],
 )
 def test_wrong_orders_are_one_line(order: str, told: str) -> None:
