@@ -99,7 +99,9 @@ def build_learner(context: WorkerContext, wiring: LearnerWiring, board: WorkerBo
         context.messages, interval=config.logging.interval, num_envs=config.num_envs, start=start
     )
     checkpoints = CheckpointWriter(
-        CheckpointStore(Path(context.files.run_dir) / "checkpoints", config.checkpoint.keep_last),
+        CheckpointStore(
+            Path(context.files.run_dir) / "checkpoints", config.checkpoint.keep_last, on_progress=board.beat
+        ),
         save_replay=config.checkpoint.save_replay,
         collect_states=config.deterministic,
         metadata={"task": config.task, "num_envs": config.num_envs},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -137,22 +137,23 @@ def open_checked(path: Path, entry: FileEntry) -> BinaryIO:
     return file
 
 
-def hash_file(file: BinaryIO) -> str:
+def hash_file(file: BinaryIO, on_progress: Callable[[], None] = lambda: None) -> str:
     """SHA-256 of the rest of an open file, in hexadecimal."""
     digest = hashlib.sha256()
     while chunk := file.read(_CHUNK):
         digest.update(chunk)
+        on_progress()
     return digest.hexdigest()
 
 
-def describe(path: Path) -> FileEntry:
-    """Size and hash of a file as it is on the disk.
+def describe(path: Path, on_progress: Callable[[], None] = lambda: None) -> FileEntry:
+    """Size and hash of a file as it is on the disk; `on_progress` is called now and then while it is read.
 
     Raises:
         OSError: It cannot be read.
     """
     with open(path, "rb") as file:
-        sha256 = hash_file(file)
+        sha256 = hash_file(file, on_progress)
         return FileEntry(file.tell(), sha256)
 
 

@@ -61,16 +61,23 @@ class CheckpointStore:
         directory: Made if missing when something is staged.
         keep_last: How many commits are kept.
         protected: Steps that are never pruned; may be changed at any time.
+        on_progress: Called now and then during a save, however long it takes.
     """
 
     def __init__(
-        self, directory: str | os.PathLike[str], keep_last: int = 3, protected: Iterable[int] = ()
+        self,
+        directory: str | os.PathLike[str],
+        keep_last: int = 3,
+        protected: Iterable[int] = (),
+        *,
+        on_progress: Callable[[], None] = lambda: None,
     ) -> None:
         if keep_last < 1:
             raise ValueError(f"keep_last must be at least 1, not {keep_last}")
         self.directory = Path(directory).absolute()
         self.keep_last = keep_last
         self.protected: set[int] = set(protected)
+        self._on_progress = on_progress
         self._staged: dict[int, Path] = {}
 
     # ---- writing
@@ -111,7 +118,7 @@ class CheckpointStore:
         _check_name(name)
         path = staging / name
         try:
-            tensors.write_object(path, obj)
+            tensors.write_object(path, obj, self._on_progress)
         except OSError as error:
             _remove_file(path)
             if staging in self._staged.values():
@@ -146,7 +153,7 @@ class CheckpointStore:
                 raise CheckpointSaveError(
                     f"checkpoint {step} in {self.directory}: {', '.join(missing)} is missing"
                 )
-            files = {name: describe(staging / name) for name in names}
+            files = {name: describe(staging / name, self._on_progress) for name in names}
             Manifest(step, self._next_sequence(), files, metadata).write(staging / MANIFEST)
             atomic.fsync_dir(staging)
             target = self._publish(staging, step)

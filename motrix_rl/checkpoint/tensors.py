@@ -5,20 +5,27 @@ from __future__ import annotations
 import os
 import pickle
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from motrix_rl.checkpoint.errors import CheckpointError
 
+#: Bytes that are written between two signs of progress.
+_PIECE = 1 << 26
+#: Bytes after which the disk is waited for, so that no single wait is long.
+_SYNC = 1 << 28
+
 _PLAIN = (type(None), bool, int, float, str, bytes, complex)
 
 
-def write_object(path: Path, obj: object) -> None:
+def write_object(path: Path, obj: object, on_progress: Callable[[], None] = lambda: None) -> None:
     """`torch.save` to a new file, and wait until the disk has it.
 
     Args:
         path: The file.
         obj: Tensors in dicts, lists, tuples, with plain scalars.
+        on_progress: Called now and then while the disk takes it.
 
     Raises:
         ValueError: Something in `obj` could be saved and not be loaded again (`weights_only`).
@@ -27,7 +34,7 @@ def write_object(path: Path, obj: object) -> None:
     import torch
 
     _check_loadable(obj, "state")
-    file = _SavedFile(path)
+    file = _SavedFile(path, on_progress)
     try:
         torch.save(obj, cast(Any, file))
         file.sync()
@@ -60,16 +67,24 @@ def read_object(file: BinaryIO, name: str) -> Any:
 class _SavedFile:
     """What `torch.save` needs of a file, remembering the first error the disk gave."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, on_progress: Callable[[], None]) -> None:
         self._file = open(path, "wb")  # noqa: SIM115 - closed by close()
+        self._on_progress = on_progress
+        self._unsynced = 0
         self.error: OSError | None = None
 
     def write(self, data: bytes) -> int:
+        view = memoryview(data)
         try:
-            return self._file.write(data)
+            for start in range(0, len(view), _PIECE):
+                self._unsynced += self._file.write(view[start : start + _PIECE])
+                if self._unsynced >= _SYNC:
+                    self.sync()
+                self._on_progress()
         except OSError as error:
             self.error = self.error or error
             raise
+        return len(view)
 
     def flush(self) -> None:
         try:
@@ -81,6 +96,7 @@ class _SavedFile:
     def sync(self) -> None:
         self.flush()
         os.fsync(self._file.fileno())
+        self._unsynced = 0
 
     def close(self) -> None:
         try:

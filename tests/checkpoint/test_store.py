@@ -21,6 +21,7 @@ from motrix_rl.checkpoint import (
     CheckpointStore,
     load_file,
     open_checkpoint,
+    tensors,
 )
 from tests.checkpoint.procs_checkpoint import save, state
 
@@ -32,6 +33,27 @@ def store(tmp_path: Path) -> CheckpointStore:
 
 def names(store: CheckpointStore) -> list[str]:
     return sorted(os.listdir(store.directory))
+
+
+@pytest.mark.covers("S2")
+def test_a_long_save_shows_progress_all_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch writes a tensor in one call, however large it is; the disk is waited for in between, too."""
+    monkeypatch.setattr(tensors, "_PIECE", 1 << 16)
+    monkeypatch.setattr(tensors, "_SYNC", 1 << 20)
+    seen: list[str] = []
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (seen.append("sync"), sync(fd)))
+    store = CheckpointStore(tmp_path / "checkpoints", on_progress=lambda: seen.append("progress"))
+    replay = torch.arange(1 << 20)  # 8 MiB
+    staging = store.stage(7)
+    store.save_file(staging, "replay0.pt", {"rows": replay})
+    assert seen.count("progress") >= 128
+    assert seen.count("sync") >= 8
+    assert "sync sync" not in " ".join(seen[:-1])
+    before = len(seen)
+    ref = open_checkpoint(store.commit(7, {}))
+    assert seen[before:].count("progress") >= 8, "the file is read again for its hash"
+    assert torch.equal(load_file(ref, "replay0.pt")["rows"], replay)
 
 
 def test_what_is_saved_is_loaded(store: CheckpointStore) -> None:
