@@ -194,6 +194,10 @@ class Crew:
         """Whether every rank has left, having done all it had to."""
         return all(w.exit_code == 0 for w in self._fleet.workers.values() if w.role == "learner")
 
+    def lost_a_learner(self) -> bool:
+        """Whether a rank has failed: what needs all ranks, such as a save, will never be complete."""
+        return any(w.exit_code not in (None, 0) for w in self._fleet.workers.values() if w.role == "learner")
+
     def may_leave(self, worker: Worker) -> bool:
         """Whether a worker that exited with 0 had reason to: stop is raised, or its part is done."""
         if self._resources.stop.is_set():

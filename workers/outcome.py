@@ -13,12 +13,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 from motrix_rl.runs import RunDirectory
-from transport import TransportError
+from transport import StopReason, TransportError
 
 #: Seconds that the last lines wait for a terminal that takes nothing.
 SAY_S = 2.0
 
+EXIT_FINISHED = 0
+EXIT_FAILED = 1
+EXIT_INTERRUPTED_TWICE = 130
+
 OutcomeKind = Literal["running", "finished", "interrupted", "failed"]
+
+STOP_REASONS = {
+    "finished": StopReason.FINISHED,
+    "interrupted": StopReason.INTERRUPTED,
+    "failed": StopReason.WORKER_DIED,
+}
 
 
 @dataclass
@@ -34,6 +44,16 @@ class Outcome:
     kind: OutcomeKind = "running"
     reason: str = ""
     culprit: str | None = None
+
+    @property
+    def stop_reason(self) -> StopReason:
+        """What workers are told when this ends the run."""
+        return STOP_REASONS[self.kind]
+
+    @property
+    def exit_code(self) -> int:
+        """Of the command; a run that was stopped on request has ended well."""
+        return EXIT_FAILED if self.kind == "failed" else EXIT_FINISHED
 
 
 def closing_lines(outcome: Outcome, directory: RunDirectory, summary: dict[str, Any]) -> list[str]:

@@ -20,7 +20,7 @@ from workers.fleet import Fleet, Worker
 from workers.interrupts import Interrupts
 from workers.launch import Launch
 from workers.nonfinite_share import CutShare
-from workers.outcome import Outcome, closing_lines, explained, say
+from workers.outcome import EXIT_INTERRUPTED_TWICE, Outcome, closing_lines, explained, say
 from workers.resources import RunResources
 from workers.status import StatusBoard
 from workers.watchdog import Watchdog, request_stacks
@@ -40,16 +40,6 @@ CLOSING_GRACE_S = 2.0
 
 #: Seconds in which a victim's end waits for the culprit's.
 VICTIM_GRACE_S = 2.0
-
-STOP_REASONS = {
-    "finished": StopReason.FINISHED,
-    "interrupted": StopReason.INTERRUPTED,
-    "failed": StopReason.WORKER_DIED,
-}
-
-EXIT_FINISHED = 0
-EXIT_FAILED = 1
-EXIT_INTERRUPTED_TWICE = 130
 
 
 class Supervisor:
@@ -265,16 +255,16 @@ class Supervisor:
         limit = self.options.shutdown_timeout_s
         if self.outcome.kind == "failed":
             limit = min(FAULT_GRACE_S, limit)
-        deadline = time.monotonic() + limit
+        grace = limit
         if self.outcome.kind == "finished":  # the last evaluation is part of the run
-            self.fleet.wait_gone(deadline, self._closing_tick)
-            deadline = time.monotonic() + CLOSING_GRACE_S
-        self.crew.stop(STOP_REASONS[self.outcome.kind], self.outcome.culprit)
-        if not self.fleet.wait_gone(deadline, self._closing_tick) and self.interrupts.count < 2:
+            self._wait_gone(limit, Phase.EVALUATING)
+            grace = CLOSING_GRACE_S
+        self.crew.stop(self.outcome.stop_reason, self.outcome.culprit)
+        if not self._wait_gone(grace, Phase.SAVING) and self.interrupts.count < 2:
             late = ", ".join(worker.name for worker in self.fleet.living())
             self.console.note(f"not gone after {limit:g} s, ending: {late}")
             self.fleet.signal_all(signal.SIGTERM)
-            self.fleet.wait_gone(time.monotonic() + 1.0, self._closing_tick)
+            self._wait_gone(1.0, Phase.SAVING)
         killed = [worker for worker in self.fleet.living() if worker.role == "learner"]
         self.fleet.kill_all()
         # At boot there is nothing to lose.
@@ -282,6 +272,19 @@ class Supervisor:
             self._fail(killed[0].name, f"{killed[0].name} did not end within shutdown_timeout_s={limit:g} s")
         self._see_whether_it_is_saved()
         self._keeper.restore()
+
+    def _wait_gone(self, limit_s: float, work: Phase) -> bool:
+        """Whether all are gone in time; a worker that gets on with ``work`` is given as long as it needs."""
+        deadline, told = time.monotonic() + limit_s, False
+        while not self.fleet.wait_gone(deadline, self._closing_tick):
+            busy = self.watchdog.getting_on(self.fleet.living(), self.resources.control, work)
+            impatient = self.interrupts.count > (1 if work is Phase.SAVING else 0)
+            if not busy or impatient or self.crew.lost_a_learner():  # then no save can be completed
+                return False
+            if not told:
+                self.console.note(f"waiting for {', '.join(busy)}, {work.name.lower()}; Ctrl-C ends it")
+            deadline, told = time.monotonic() + CLOSING_GRACE_S, True
+        return True
 
     def _closing_tick(self, timeout_s: float) -> None:
         self._tick(timeout_s)
@@ -390,6 +393,4 @@ class Supervisor:
             except MotrixError as fault:  # a full disk: how the run ended is still said here
                 say([str(fault)])
         say(closing_lines(self.outcome, directory, summary))
-        if self.interrupts.count >= 2:
-            return EXIT_INTERRUPTED_TWICE
-        return EXIT_FAILED if self.outcome.kind == "failed" else EXIT_FINISHED
+        return EXIT_INTERRUPTED_TWICE if self.interrupts.count >= 2 else self.outcome.exit_code

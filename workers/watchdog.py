@@ -138,6 +138,17 @@ class Watchdog:
             return None
         return left_behind(rows), f"all have waited for more than {self._limit:g} s: {told(rows)}"
 
+    def getting_on(self, workers: list[Worker], control: ControlBlock, phase: Phase) -> list[str]:
+        """Workers at this work that are neither stopped nor without a sign of life for too long."""
+        rows = {row.name: row for row in control.snapshot()}
+        at_it = [worker for worker in workers if rows[worker.name].phase is phase]
+        return [
+            worker.name
+            for worker in at_it
+            if rows[worker.name].heartbeat_age_s <= self._limit
+            and process_state(worker.process.pid) not in ("T", "t")
+        ]
+
     def _stopped_for(self, worker: Worker, now: float) -> float:
         pid = worker.process.pid
         if process_state(pid) not in ("T", "t"):

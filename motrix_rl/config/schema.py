@@ -104,7 +104,9 @@ class AsyncOptions(ConfigModel):
         default=120.0, gt=0, description="Seconds that all workers together have from start to ready."
     )
     shutdown_timeout_s: float = Field(
-        default=10.0, gt=0, description="Seconds in which an ending run saves and every process is gone."
+        default=10.0,
+        gt=0,
+        description="Seconds in which an ending run is gone; a save that gets on is waited for.",
     )
     heartbeat_timeout_s: float = Field(
         default=60.0, gt=0, description="Seconds without progress after which a worker counts as hung."
