@@ -179,12 +179,14 @@ def run(context: WorkerContext, wiring: CollectorWiring, board: WorkerBoard) -> 
     torch.set_num_threads(context.num_threads)
     config = context.config
     options = config.algo.trainer.async_options
+    life = {"incarnation": context.incarnation, "start": wiring.start}
+    env_seed = derive_seed(config.seed, Stream.ENVIRONMENT, **life)
     task = parse_task(config.task)
     env = make_env(
         task.task,
         task.backend,
         wiring.env_hi - wiring.env_lo,
-        seed=derive_seed(config.seed, Stream.ENVIRONMENT, incarnation=context.incarnation),
+        seed=env_seed,
         num_threads=context.num_threads,
         options=config.env,
         first_world=wiring.env_lo,
@@ -212,15 +214,13 @@ def run(context: WorkerContext, wiring: CollectorWiring, board: WorkerBoard) -> 
         total=config.algo.trainer.num_learning_iterations,
         random_until=wiring.random_until,
         poll_interval=options.weight_poll_interval,
-        seed=derive_seed(config.seed, Stream.ACTION, wiring.index, context.incarnation),
+        seed=derive_seed(config.seed, Stream.ACTION, wiring.index, **life),
         acting=ActingSchedule.of(config, wiring.start),
         state_path=lambda generation: pending_file(context.files.run_dir, generation, wiring.index),
     )
-    env_seed: int | None = derive_seed(config.seed, Stream.ENVIRONMENT, incarnation=context.incarnation)
     if wiring.state is not None:
         read_state(Path(wiring.state), env, collector.rng, collector.generator)
-        env_seed = None
     try:
-        collector.run(context.stop, env_seed)
+        collector.run(context.stop, env_seed if wiring.state is None else None)
     finally:
         env.close()

@@ -75,7 +75,7 @@ def build_learner(context: WorkerContext, wiring: LearnerWiring, board: WorkerBo
         spec,
         device=wiring.device,
         init_seed=derive_seed(config.seed, Stream.INITIAL_WEIGHTS),
-        sample_seed=derive_seed(config.seed, Stream.SAMPLING, wiring.rank),
+        sample_seed=derive_seed(config.seed, Stream.SAMPLING, wiring.rank, start=start),
         reducer=ranks if isinstance(ranks, RankGroup) else None,
     )
     replay = ReplayBuffer(

@@ -17,7 +17,7 @@ class Stream(IntEnum):
     EVALUATION = 5
 
 
-def derive_seed(seed: int, stream: Stream, index: int = 0, incarnation: int = 0) -> int:
+def derive_seed(seed: int, stream: Stream, index: int = 0, incarnation: int = 0, start: int = 0) -> int:
     """A 63-bit seed for one stream.
 
     Args:
@@ -25,6 +25,8 @@ def derive_seed(seed: int, stream: Stream, index: int = 0, incarnation: int = 0)
         stream: who draws.
         index: collector or rank.
         incarnation: life of the worker; a restarted collector draws new numbers.
+        start: generation that this life of the run began at; a resumed run draws new numbers, too.
     """
-    sequence = np.random.SeedSequence(seed, spawn_key=(int(stream), index, incarnation))
+    life = (incarnation, start) if start else (incarnation,)
+    sequence = np.random.SeedSequence(seed, spawn_key=(int(stream), index, *life))
     return int(sequence.generate_state(1, np.uint64)[0] >> 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from motrix_rl.checkpoint import CheckpointStore
+from motrix_rl.checkpoint import CheckpointStore, load_file
 from tests.e2e.running import Run, options, strict_updates
 
 STAMPED = re.compile(
@@ -116,6 +116,10 @@ def test_resume_goes_on_in_the_same_directory_exactly(finished: Run, tmp_path: P
     newest = CheckpointStore(here / "checkpoints").newest_valid(lambda line: pytest.fail(line))
     assert newest is not None
     assert newest.step == 260
+    # The worlds begin anew, but not with the episodes of the first start.
+    obs = load_file(newest, "replay0.pt")["obs"]
+    envs = CARTPOLE["num_envs"]
+    assert not (obs[200 * envs : 201 * envs] == obs[:envs]).all()
 
 
 @pytest.mark.covers("U1")

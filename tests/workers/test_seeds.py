@@ -12,8 +12,10 @@ from workers.seeds import Stream, derive_seed
 @pytest.mark.covers("D5", "E2")
 def test_no_two_streams_share_a_seed() -> None:
     drawn = [
-        derive_seed(seed, stream, index, life)
-        for seed, stream, index, life in product((0, 1, 2**32 - 1), Stream, range(8), range(4))
+        derive_seed(seed, stream, index, life, start)
+        for seed, stream, index, life, start in product(
+            (0, 1, 2**32 - 1), Stream, range(8), range(4), (0, 1, 2, 10**6)
+        )
     ]
     assert len(set(drawn)) == len(drawn)
     assert all(0 <= value < 2**63 for value in drawn)
