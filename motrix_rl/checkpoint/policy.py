@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from motrix_rl.checkpoint.best import POLICY, BestStore
@@ -12,6 +13,8 @@ from motrix_rl.runs import ResolvedRun
 
 if TYPE_CHECKING:
     from motrix_rl.algorithms.fastsac.policy import Policy
+
+log = logging.getLogger(__name__)
 
 
 def choose_checkpoint(run: ResolvedRun, *, newest: bool = False) -> CheckpointRef:
@@ -24,13 +27,19 @@ def choose_checkpoint(run: ResolvedRun, *, newest: bool = False) -> CheckpointRe
     Raises:
         UsageError: there is none yet, or the one named is damaged.
     """
+    skipped: list[str] = []
     try:
         if run.checkpoint is not None:
             return open_checkpoint(run.checkpoint)
         best = None if newest else BestStore(run.run_dir.best).open()
-        found = best or CheckpointStore(run.run_dir.checkpoints).newest_valid()
+        found = best or CheckpointStore(run.run_dir.checkpoints).newest_valid(skipped.append)
     except CheckpointError as error:
         raise UsageError(str(error)) from error
+    if found is None and skipped:
+        which = "; ".join(line.removeprefix("skipped checkpoint ") for line in skipped)
+        raise UsageError(f"{run.run_dir} has no checkpoint that is whole: {which}")
+    for line in skipped:
+        log.warning("%s", line)
     if found is None:
         raise UsageError(
             f"{run.run_dir} has no checkpoint yet; it appears after checkpoint.interval generations"

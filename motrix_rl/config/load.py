@@ -154,7 +154,7 @@ def _resumed_config(texts: Mapping[str, str], ref: TaskRef | None) -> Path | Non
     if resume != "auto":
         if nearest(resume, ["auto"]) is not None and not Path(resume).exists():
             raise UsageError(f"resume={resume} is neither a run nor 'auto'; did you mean 'auto'?")
-        path = resolve_run(resume, root).run_dir.config_path
+        path = resolve_run(resume, root, words=["auto"]).run_dir.config_path
     else:
         chosen = parse_value("run_dir", texts["run_dir"], str | None) if "run_dir" in texts else None
         if chosen is not None:  # a job that names its directory goes on in it

@@ -282,8 +282,10 @@ class RootConfig(ConfigModel):
         # Sampling needs the n-step window's rows plus the newest row, whose successor is not there yet.
         rows = agent.n_step + 2
         if agent.buffer_size < rows * self.num_envs:
+            most = agent.buffer_size // rows
             raise ValueError(
-                f"algo.agent.buffer_size={agent.buffer_size} is too small for num_envs={self.num_envs}:"
-                f" at least {rows * self.num_envs} ({rows} steps of every environment)"
+                f"num_envs={self.num_envs} and algo.agent.buffer_size={agent.buffer_size} do not fit together: the"
+                f" buffer holds {rows} steps of every environment at least; {f'num_envs={most} or ' if most else ''}"
+                f"algo.agent.buffer_size={rows * self.num_envs} would do"
             )
         return self

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from motrix_rl.errors import MotrixError
+from motrix_rl.errors import MotrixError, UsageError
 from motrix_rl.runs import atomic, processes, provenance
 from motrix_rl.runs.plain import to_plain
 
@@ -21,6 +21,9 @@ OUTCOMES: tuple[str, ...] = ("running", "finished", "interrupted", "failed")
 # What belongs to one life of a run; moved to `history` when the run is resumed in its directory.
 _PER_LIFE = ("argv", "versions", "git", "machine", "topology", "process", "pid", "started_at", "started_unix",
              "ended_at", "outcome", "reason")  # fmt: skip
+
+# The checkpoints do not depend on it: what a run was can be lost without losing what it has learnt.
+_MEND = "; where it cannot be mended, replace its content by {}"
 
 
 class RunRecord:
@@ -37,16 +40,16 @@ class RunRecord:
         """The whole record; an empty one where the file is missing.
 
         Raises:
-            MotrixError: The file is there and is not a run record.
+            UsageError: The file is there and is not a run record.
         """
         try:
             data = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
         except (ValueError, OSError) as error:
-            raise MotrixError(f"{self.path} cannot be read as a run record: {error}") from error
+            raise UsageError(f"{self.path} cannot be read as a run record: {error}{_MEND}") from error
         if not isinstance(data, dict):
-            raise MotrixError(f"{self.path} is not a run record")
+            raise UsageError(f"{self.path} is not a run record{_MEND}")
         return data
 
     def update(self, fields: Mapping[str, Any]) -> dict[str, Any]:

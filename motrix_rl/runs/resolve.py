@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from motrix_rl.errors import UsageError, did_you_mean
+from motrix_rl.errors import UsageError, did_you_mean, nearest
 from motrix_rl.runs.directory import RunDirectory, safe_name
 
 _MAX_DEPTH = 4
@@ -28,7 +28,9 @@ class ResolvedRun:
     checkpoint: Path | None = None
 
 
-def resolve_run(ref: str | os.PathLike[str], root: str | os.PathLike[str] = "runs") -> ResolvedRun:
+def resolve_run(
+    ref: str | os.PathLike[str], root: str | os.PathLike[str] = "runs", *, words: Sequence[str] = ()
+) -> ResolvedRun:
     """Finds a run or a checkpoint.
 
     Args:
@@ -36,6 +38,7 @@ def resolve_run(ref: str | os.PathLike[str], root: str | os.PathLike[str] = "run
             checkpoint directory (`.../checkpoints/step_000001000`, `.../checkpoints/latest`, `.../best`), or
             the name of a run directory somewhere under `root`.
         root: Where runs are.
+        words: What could have been given besides, for the message.
 
     Raises:
         UsageError: Nothing of that name, with the nearest one.
@@ -54,7 +57,7 @@ def resolve_run(ref: str | os.PathLike[str], root: str | os.PathLike[str] = "run
     named = {run.path.name: run for run in iter_runs(root)}
     if text in named:
         return ResolvedRun(named[text])
-    raise UsageError(f"there is no run or checkpoint '{text}'{_hint(path, named, root)}")
+    raise UsageError(f"there is no run or checkpoint '{text}'{_hint(path, named, words)}")
 
 
 def iter_runs(root: str | os.PathLike[str]) -> Iterator[RunDirectory]:
@@ -123,14 +126,18 @@ def _best_of(run: RunDirectory) -> Path:
     return run.best
 
 
-def _hint(path: Path, named: dict[str, RunDirectory], root: str | os.PathLike[str]) -> str:
+def _hint(path: Path, named: Iterable[str], words: Sequence[str]) -> str:
     # A wrong last component of a path that is there is the commonest slip: look beside it first.
     if path.parent != Path() and path.parent.is_dir():
         beside = [child.name for child in path.parent.iterdir() if child.is_dir()]
         hint = did_you_mean(path.name, beside)
         if hint:
             return hint
-    return did_you_mean(path.name, [*named, "latest", "best"]) or f" under '{os.fspath(root)}'"
+    words = ["latest", "best", *words]
+    found = nearest(path.name, [*named, *words])
+    if found is not None:
+        return f"; did you mean '{found}'?"
+    return f"; valid: {', '.join(words)}, or the directory of a run or checkpoint"
 
 
 def _walk(path: Path, depth: int) -> Iterator[RunDirectory]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
-from motrix_rl.errors import UsageError, did_you_mean
+from motrix_rl.errors import UsageError, did_you_mean, nearest
 from motrix_rl.tasks.loading import import_module, load_object, plugin_tasks
 
 if TYPE_CHECKING:
@@ -95,12 +95,7 @@ def parse_task(text: str) -> TaskRef:
     task, slash, rest = text.rpartition("/")
     backend, dot, algo = rest.partition(".")
     if not (slash and dot and task and backend and algo):
-        task_part = text.split("/")[0].strip() or "halfcheetah"
-        backend = "gymnasium" if ":" in task_part else "mujoco"
-        raise UsageError(
-            f"task={text} is not of the form <task>/<backend>.<algo>; for instance "
-            f"{task_part}/{backend}.{ALGORITHMS[0]}"
-        )
+        raise UsageError(f"task={text} is not of the form <task>/<backend>.<algo>; {_instance(text)}")
     note = None
     if backend in _BACKEND_ALIASES:
         note = f"backend {backend} means {_BACKEND_ALIASES[backend]}"
@@ -139,6 +134,17 @@ def _check_name(task: str, backend: str) -> None:
         return
     if task not in plugin_tasks():
         raise UsageError(f"unknown task {task!r} for the backend {backend}{_task_hint(task)}")
+
+
+def _instance(text: str) -> str:
+    """A whole task name close to what was written, or the tasks that there are."""
+    task = text.split("/")[0].strip()
+    if ":" in task:
+        return f"for instance {task}/gymnasium.{ALGORITHMS[0]}"
+    found = nearest(task, task_names())
+    if found is not None:
+        return f"for instance {found}/mujoco.{ALGORITHMS[0]}"
+    return f"for instance halfcheetah/mujoco.{ALGORITHMS[0]}{_task_hint(task)}"
 
 
 def _task_hint(task: str) -> str:

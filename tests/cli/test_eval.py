@@ -106,6 +106,15 @@ def test_what_cannot_be_evaluated_is_one_line(run: RunDirectory, capsys: pytest.
     line = capsys.readouterr().err
     assert line.startswith("error: ")
     assert len(line.splitlines()) == 1
+    (run.checkpoints / "step_000000010" / "policy.pt").unlink()
+    assert main(["eval", str(run.path), "--latest"]) == 2
+    line = capsys.readouterr().err
+    assert f"error: {run.path} has no checkpoint that is whole: step_000000020: " in line
+    assert "; step_000000010: " in line
+    assert len(line.splitlines()) == 1
+    run.run_json.write_text("{ cut")
+    assert main(["train", f"resume={run.path}"]) == 2
+    assert "run.json cannot be read as a run record" in capsys.readouterr().err
     empty = RunDirectory.create(run.path.parents[2], "hopper", "mujoco", "fastsac")
     assert main(["eval", str(empty.path)]) == 2
     assert "no checkpoint yet" in capsys.readouterr().err

@@ -62,7 +62,11 @@ MISTAKES: list[tuple[str, str]] = [
     # relations
     ("algo.agent.v_min=6", "must be below v_max"),
     ("algo.agent.learning_starts=2000000", "at most 1000000"),
-    ("algo.agent.n_step=1 algo.agent.learning_starts=0 algo.agent.buffer_size=50", "at least 96"),
+    (
+        "algo.agent.n_step=1 algo.agent.learning_starts=0 algo.agent.buffer_size=50",
+        "num_envs=16 or algo.agent.buffer_size=96",
+    ),
+    ("num_envs=1e9", "num_envs=200000 or algo.agent.buffer_size=5000000000"),
     # words
     ("num_envs", "did you mean 'num_envs=...'"),
     ("num_envs=3 num_envs=4", "given twice"),
@@ -75,6 +79,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("--print_config", "'--print-config'"),
     # runs
     ("resume=/nowhere/at/all", "no run or checkpoint"),
+    ("resume=nonsense", "valid: latest, best, auto, or the directory of a run or checkpoint"),
     ("resume=atuo", "did you mean 'auto'"),
     ("run_dir=${oops", "cannot be merged"),
 ]

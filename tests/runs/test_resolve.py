@@ -70,6 +70,7 @@ def test_nothing_of_that_name(root: Path, tmp_path: Path) -> None:
     run = make(root)
     add_checkpoint(run, 10)
     cases = {
+        "nonsense": "valid: latest, best, or the directory of a run or checkpoint",
         "latst": "did you mean 'latest'",
         str(run.checkpoints / "step_000000011"): "did you mean 'step_000000010'",
         str(run.path)[:-1]: f"did you mean '{run.path.name}'",

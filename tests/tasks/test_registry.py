@@ -60,6 +60,8 @@ def test_motrix_means_mujoco_with_a_note() -> None:
         ("hopper/mujco.fastsac", "did you mean 'mujoco'"),
         ("hopper/mujoco.fastsak", "did you mean 'fastsac'"),
         ("hopper", "for instance hopper/mujoco.fastsac"),
+        ("cartpol", "for instance cartpole-swingup/mujoco.fastsac"),
+        ("x", "for instance halfcheetah/mujoco.fastsac; valid: ant, cartpole-swingup"),
         ("hopper/mujoco", "for instance hopper/mujoco.fastsac"),
         ("gymnasium:Pendulum-v1", "for instance gymnasium:Pendulum-v1/gymnasium.fastsac"),
         ("", "for instance"),
