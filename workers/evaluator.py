@@ -101,6 +101,7 @@ class Evaluator:
         payload = policy_payload(
             self.weights.payload, self.context.config.algo.agent, self.context.env_spec, **facts
         )
+        self.board.set_phase(Phase.SAVING)  # however long a disk takes
         try:
             self.best.save(generation, payload, facts)
         except CheckpointSaveError as fault:  # a full disk costs the best policy, never the run

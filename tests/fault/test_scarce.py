@@ -112,6 +112,9 @@ def test_a_disk_that_fills_up_costs_what_does_not_fit_and_no_more(tmp_path: Path
             assert re.search(lost + r"\S.* in \S+checkpoints: the disk is full", run.output)
             assert f"go on with it: python train.py resume={directory}" in run.output
             assert_no_stack_trace(run)
+        fill(seen)
+        with Run(directory, {"resume": directory}, room.prefix, resumed=True) as run:
+            assert_one_line(run, 1, r"error: \S+/config\.yaml cannot be written: No space left on device")
         ballast.unlink()
         go_on(room, directory, seen)
 

@@ -183,12 +183,13 @@ def test_a_disk_that_takes_no_file_is_left_as_it_was(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     monkeypatch.setattr("motrix_rl.runs.atomic.write_durably", refuse)
-    mine = tmp_path / "mine"
+    mine, empty = tmp_path / "mine", tmp_path / "empty"
     mine.mkdir()
+    empty.mkdir()
     (mine / "slurm-17.out").touch()
-    for chosen in (mine, tmp_path / "new") if named else (None,):
+    for chosen in (mine, empty, tmp_path / "new") if named else (None,):
         with pytest.raises(MotrixError, match="run.json cannot be written: No space left"):
             create(tmp_path / "runs", chosen)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine / "slurm-17.out"]
     assert not list(tmp_path.rglob("checkpoints"))
-    assert mine.exists() and not (tmp_path / "new").exists()
+    assert mine.exists() and empty.exists() and not (tmp_path / "new").exists()
