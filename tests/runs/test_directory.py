@@ -188,7 +188,7 @@ def test_a_disk_that_takes_no_file_is_left_as_it_was(
     empty.mkdir()
     (mine / "slurm-17.out").touch()
     for chosen in (mine, empty, tmp_path / "new") if named else (None,):
-        with pytest.raises(MotrixError, match="run.json cannot be written: No space left"):
+        with pytest.raises(MotrixError, match=r"run\.json cannot be written: No space left"):
             create(tmp_path / "runs", chosen)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine / "slurm-17.out"]
     assert not list(tmp_path.rglob("checkpoints"))
