@@ -59,7 +59,7 @@ def _main(words: list[str]) -> int:
 def _arguments(verb: str) -> Arguments:
     arguments = Arguments(f"{PROGRAM} {verb}", f"{VERBS[verb].capitalize()}.")
     flag = arguments.add_argument
-    flag("--out", type=Path, required=True, metavar="DIR", help="where curves are kept")
+    flag("--out", type=_directory, required=True, metavar="DIR", help="where curves are kept")
     flag("--json", action="store_true", help="print JSON instead of Markdown")
     if verb == "run":
         flag("--peers", default=",".join((OURS, *PEERS)), metavar="A,B", help="who (default: %(default)s)")
@@ -68,16 +68,15 @@ def _arguments(verb: str) -> Arguments:
         flag("--peer-seeds", type=_seeds, default="0", metavar="N,M", help="of peers (default: %(default)s)")
         flag("--cores", metavar="LIST", help="CPUs for each training, such as 0,1 or 0:3 (default: two)")
         flag("--cap", type=_seconds, default=1200.0, metavar="SECONDS", help="for anybody (default: 1200)")
-        flag("--venvs", type=Path, metavar="DIR", help="the peers' environments (default: OUT/venvs)")
+        flag("--venvs", type=_directory, metavar="DIR", help="the peers' environments (default: OUT/venvs)")
         flag("--again", action="store_true", help="measure also what has been measured")
     return arguments
 
 
 def _campaign(given: argparse.Namespace) -> Campaign:
-    out = given.out.expanduser().resolve()
     return Campaign(
-        out=out,
-        venvs=(given.venvs or out / "venvs").expanduser().resolve(),
+        out=given.out,
+        venvs=given.venvs or given.out / "venvs",
         peers=chosen(given.peers, "peer", (OURS, *PEERS)),
         tasks=chosen(given.tasks, "task", TASKS),
         seeds=given.seeds,
@@ -102,6 +101,10 @@ def _cores(text: str | None) -> tuple[int, ...]:
             f"--cores {text}: CPU {wrong[0] if wrong else '-'} is not to be had; these are: {allowed}"
         )
     return cores
+
+
+def _directory(text: str) -> Path:
+    return Path(text).expanduser().resolve()  # trainings have working directories of their own
 
 
 def _seeds(text: str) -> list[int]:

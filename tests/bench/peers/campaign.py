@@ -174,8 +174,9 @@ def in_words(curve: Curve) -> str:
         return f"{who}: failed: {curve.end['why']}"
     if curve.time_s is not None:
         return f"{who}: {curve.header['threshold']:.0f} after {curve.time_s:.1f} s"
-    best = max((point.value for point in curve.points), default=float("nan"))
-    return f"{who}: > {curve.header['limit_s']:.0f} s (best return {best:.0f})"
+    values = [point.value for point in curve.points]
+    best = f"best return {max(values):.0f}" if values else "not evaluated by then"
+    return f"{who}: > {curve.header['limit_s']:.0f} s ({best})"
 
 
 def _confirmed(ours: Ours, env_id: str, work: Path) -> float | None:

@@ -133,6 +133,7 @@ class Evaluations(threading.Thread):
         for worker in workers:
             os.kill(worker.pid, signal.SIGSTOP)
         saved = torch.load(path, map_location="cpu", weights_only=False)
+        path.unlink()  # a hundred of them would be gigabytes
         agent = self._agent()
         agent.load_state_dict(saved, load_optimizers=False)
         agent.actor.eval()
