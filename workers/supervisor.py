@@ -257,7 +257,7 @@ class Supervisor:
             limit = min(FAULT_GRACE_S, limit)
         grace = limit
         if self.outcome.kind == "finished":  # the last evaluation is part of the run
-            self._wait_gone(limit, Phase.EVALUATING)
+            self._wait_gone(limit, Phase.EVALUATING, Phase.SAVING)
             grace = CLOSING_GRACE_S
         self.crew.stop(self.outcome.stop_reason, self.outcome.culprit)
         if not self._wait_gone(grace, Phase.SAVING) and self.interrupts.count < 2:
@@ -273,16 +273,16 @@ class Supervisor:
         self._see_whether_it_is_saved()
         self._keeper.restore()
 
-    def _wait_gone(self, limit_s: float, work: Phase) -> bool:
+    def _wait_gone(self, limit_s: float, *work: Phase) -> bool:
         """Whether all are gone in time; a worker that gets on with ``work`` is given as long as it needs."""
         deadline, told = time.monotonic() + limit_s, False
         while not self.fleet.wait_gone(deadline, self._closing_tick):
             busy = self.watchdog.getting_on(self.fleet.living(), self.resources.control, work)
-            impatient = self.interrupts.count > (1 if work is Phase.SAVING else 0)
+            impatient = self.interrupts.count > (0 if Phase.EVALUATING in work else 1)
             if not busy or impatient or self.crew.lost_a_learner():  # then no save can be completed
                 return False
             if not told:
-                self.console.note(f"waiting for {', '.join(busy)}, {work.name.lower()}; Ctrl-C ends it")
+                self.console.note(f"waiting for {', '.join(busy)}; Ctrl-C ends it")
             deadline, told = time.monotonic() + CLOSING_GRACE_S, True
         return True
 

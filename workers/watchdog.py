@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from transport import ControlBlock, Phase, WorkerSnapshot
@@ -138,12 +138,12 @@ class Watchdog:
             return None
         return left_behind(rows), f"all have waited for more than {self._limit:g} s: {told(rows)}"
 
-    def getting_on(self, workers: list[Worker], control: ControlBlock, phase: Phase) -> list[str]:
-        """Workers at this work that are neither stopped nor without a sign of life for too long."""
+    def getting_on(self, workers: list[Worker], control: ControlBlock, work: Collection[Phase]) -> list[str]:
+        """Who is at this work, neither stopped nor without a sign of life for too long, and what it does."""
         rows = {row.name: row for row in control.snapshot()}
-        at_it = [worker for worker in workers if rows[worker.name].phase is phase]
+        at_it = [worker for worker in workers if rows[worker.name].phase in work]
         return [
-            worker.name
+            f"{worker.name} ({rows[worker.name].phase.name.lower()})"
             for worker in at_it
             if rows[worker.name].heartbeat_age_s <= self._limit
             and process_state(worker.process.pid) not in ("T", "t")

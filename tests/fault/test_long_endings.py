@@ -44,7 +44,7 @@ def test_a_long_save_at_the_end_is_waited_for(tmp_path: Path, monkeypatch: pytes
     newest = CheckpointStore(run.directory / "checkpoints").newest_valid(lambda line: pytest.fail(line))
     assert newest is not None
     assert newest.step == run.record()["generation"]
-    assert run.output.count("waiting for learner-0, saving; Ctrl-C ends it") == 1
+    assert run.output.count("waiting for learner-0 (saving); Ctrl-C ends it") == 1
     assert "not gone" not in run.output
 
 
@@ -90,7 +90,7 @@ def test_a_long_last_evaluation_belongs_to_the_run(patient: bool, tmp_path: Path
         eval__interval=40,
     )
     with Run(tmp_path / "run", settings) as run:
-        run.until(lambda: "waiting for evaluator, evaluating" in run.output, 90, "the end is waited for")
+        run.until(lambda: "waiting for evaluator (evaluating)" in run.output, 90, "the end is waited for")
         struck = time.monotonic()
         if not patient:
             run.send("parent", signal.SIGINT)
