@@ -12,7 +12,6 @@ import torch
 from motrix_rl.algorithms.fastsac.policy import Policy
 from motrix_rl.envs.base import BatchEnv, StepBuffers
 from motrix_rl.errors import MotrixError
-from motrix_rl.tasks.registry import make_env, parse_task
 from transport import (
     Counter,
     DeviceWeightMailbox,
@@ -24,6 +23,7 @@ from transport import (
     WorkerBoard,
     wait_any,
 )
+from workers.boot import make_worlds, start_together
 from workers.collector_state import pending_file, read_state, write_state
 from workers.decision import ActingSchedule
 from workers.seeds import Stream, derive_seed
@@ -181,14 +181,11 @@ def run(context: WorkerContext, wiring: CollectorWiring, board: WorkerBoard) -> 
     options = config.algo.trainer.async_options
     life = {"incarnation": context.incarnation, "start": wiring.start}
     env_seed = derive_seed(config.seed, Stream.ENVIRONMENT, **life)
-    task = parse_task(config.task)
-    env = make_env(
-        task.task,
-        task.backend,
+    env = make_worlds(
+        config,
         wiring.env_hi - wiring.env_lo,
         seed=env_seed,
         num_threads=context.num_threads,
-        options=config.env,
         first_world=wiring.env_lo,
     )
     policy = Policy(config.algo.agent, context.env_spec, device=wiring.device)
@@ -200,9 +197,7 @@ def run(context: WorkerContext, wiring: CollectorWiring, board: WorkerBoard) -> 
     producer = wiring.ring.producer(context.incarnation, message)
     if isinstance(wiring.mailbox, DeviceWeightMailbox):
         wiring.mailbox.accept(message.weights)
-    board.set_phase(Phase.READY)
-    context.handshake.mark_ready(context.name, context.incarnation)
-    if not context.handshake.wait_released(context.stop, barrier=context.barrier):
+    if not start_together(context, board):
         return
     log.info("collecting environments %d to %d", wiring.env_lo, wiring.env_hi - 1)
     collector = Collector(

@@ -16,8 +16,8 @@ from motrix_rl.envs.base import BatchEnv
 from motrix_rl.envs.evaluation import EvalResult, evaluate
 from motrix_rl.errors import MotrixError
 from motrix_rl.export import export_policy
-from motrix_rl.tasks.registry import make_env, parse_task
 from transport import Counter, Phase, WorkerBoard, wait_any
+from workers.boot import make_worlds, start_together
 from workers.learner_state import policy_payload
 from workers.seeds import Stream, derive_seed
 from workers.wiring import EvaluatorWiring, WorkerContext
@@ -137,19 +137,10 @@ def run(context: WorkerContext, wiring: EvaluatorWiring, board: WorkerBoard) -> 
     board.set_phase(Phase.BUILDING)
     torch.set_num_threads(context.num_threads)
     config = context.config
-    task = parse_task(config.task)
-    env = make_env(
-        task.task,
-        task.backend,
-        config.eval.episodes,
-        seed=derive_seed(config.seed, Stream.EVALUATION),
-        num_threads=context.num_threads,
-        options=config.env,
-    )
+    seed = derive_seed(config.seed, Stream.EVALUATION)
+    env = make_worlds(config, config.eval.episodes, seed=seed, num_threads=context.num_threads)
     evaluator = Evaluator(context, wiring, board, env, Policy(config.algo.agent, context.env_spec))
-    board.set_phase(Phase.READY)
-    context.handshake.mark_ready(context.name, context.incarnation)
-    if not context.handshake.wait_released(context.stop, barrier=context.barrier):
+    if not start_together(context, board):
         return
     try:
         evaluator.run()

@@ -14,6 +14,7 @@ from motrix_rl.errors import MotrixError
 from motrix_rl.replay.buffer import ReplayBuffer
 from transport import Counter, Phase, WorkerBoard
 from workers.assembler import CollectorEndpoint, GenerationAssembler
+from workers.boot import start_together
 from workers.collectives import RankGroup, Ranks, SoloRank
 from workers.decision import ActingSchedule, UpdateSchedule, UtdMode, warmup_generations
 from workers.learner_state import CheckpointWriter, ResumePoint, check_replicas, rank_file, replay_file
@@ -51,9 +52,7 @@ def run(context: WorkerContext, wiring: LearnerWiring, board: WorkerBoard) -> No
         mailbox.prefault()
     for endpoint in learner.assembler.endpoints:
         learner.deliver_slots(endpoint)
-    board.set_phase(Phase.READY)
-    context.handshake.mark_ready(context.name, context.incarnation)
-    if not context.handshake.wait_released(context.stop, barrier=context.barrier):
+    if not start_together(context, board):
         return
     learner.run()
     learner.ranks.close()

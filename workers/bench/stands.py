@@ -19,9 +19,9 @@ from motrix_rl.algorithms.fastsac.agent import FastSACAgent
 from motrix_rl.algorithms.fastsac.policy import Policy
 from motrix_rl.envs.base import StepBuffers
 from motrix_rl.envs.mujoco.base import MujocoBatchEnv
-from motrix_rl.tasks.registry import make_env, parse_task
 from transport import ControlBlock, Ring, StopSignal, WeightMailbox, set_parent_death_signal, wait_any
 from workers.bench.synthetic import fill_rows, filled_replay
+from workers.boot import make_worlds
 from workers.collector import Collector
 from workers.publisher import Publisher
 
@@ -80,11 +80,9 @@ class EnvironmentStand:
     """Steps a collector's environments with random actions; nothing else."""
 
     def __init__(self, setup: StandSetup, lo: int, hi: int) -> None:
-        task = parse_task(setup.config.task)
-        self._env = make_env(
-            task.task, task.backend, hi - lo, seed=setup.config.seed, num_threads=setup.threads,
-            options=setup.config.env, first_world=lo,
-        )  # fmt: skip
+        self._env = make_worlds(
+            setup.config, hi - lo, seed=setup.config.seed, num_threads=setup.threads, first_world=lo
+        )
         self._physics: TimedBatch | None = None
         if isinstance(self._env, MujocoBatchEnv):
             self._physics = TimedBatch(self._env.batch)
@@ -223,11 +221,9 @@ def collect(*, setup: StandSetup, share: CollectorShare, connection: Connection)
     torch.set_num_threads(setup.threads)
     config = setup.config
     try:
-        task = parse_task(config.task)
-        env = make_env(
-            task.task, task.backend, share.hi - share.lo, seed=config.seed, num_threads=setup.threads,
-            options=config.env, first_world=share.lo,
-        )  # fmt: skip
+        env = make_worlds(
+            config, share.hi - share.lo, seed=config.seed, num_threads=setup.threads, first_world=share.lo
+        )
         collector = Collector(
             env,
             Policy(config.algo.agent, setup.spec, device=share.device),
