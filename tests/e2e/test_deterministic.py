@@ -95,10 +95,17 @@ def test_halves_are_the_whole_with_many(
     assert_halves_are_the_whole(monkeypatch, tmp_path, task, 40, lag=lag, eval__interval=30, **many)
 
 
-@pytest.mark.covers("C1")
+@pytest.mark.covers("C1", "D5")
 @pytest.mark.slow
-def test_halves_are_the_whole_for_the_cheetah(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert_halves_are_the_whole(monkeypatch, tmp_path, "halfcheetah", 40, lag=1)
+@pytest.mark.parametrize("lag", [0, 1])
+@pytest.mark.parametrize("task", ["cartpole-swingup", "halfcheetah"])
+def test_long_halves_are_the_whole(
+    task: str, lag: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long enough for episodes to end, the replay to wrap round and weights to have gone their own way."""
+    assert_halves_are_the_whole(
+        monkeypatch, tmp_path, task, 300, lag=lag, eval__interval=200, algo__agent__buffer_size=2000
+    )
 
 
 @pytest.mark.covers("C1")
