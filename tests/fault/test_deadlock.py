@@ -8,12 +8,13 @@ import pytest
 
 from tests.e2e.running import Run, options, strict_updates
 
-pytestmark = [pytest.mark.fault, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 WITHIN_S = 10.0
 EVERYBODY = ("learner-0", "learner-1", "collector-0", "collector-1", "evaluator")
 
 
+@pytest.mark.fault
 @pytest.mark.covers("S2", "D12", "S6")
 @pytest.mark.parametrize("victim", ["collector-1:stepping:30", "learner-1:updating:4"])
 def test_a_deadlock_ends_the_run_with_all_stacks(
@@ -45,6 +46,7 @@ def test_a_deadlock_ends_the_run_with_all_stacks(
         assert "hung" not in run.output
 
 
+@pytest.mark.fault
 @pytest.mark.covers("S2")
 def test_a_long_save_for_which_all_wait_is_no_deadlock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
