@@ -11,7 +11,7 @@ import torch
 from motrix_rl.replay.buffer import ReplayBuffer
 from tests.gpu.procs_gpu import read_weights
 from tests.transport.conftest import spawn, stop
-from tests.workers.rig_workers import SPEC, random_row, write
+from tests.workers.rows_workers import SPEC, random_row, write
 from transport import DeviceWeightMailbox, Ring, SlotLayout
 from transport.probe import why_no_ipc
 from workers.staging import DrainStaging

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from motrix_rl.algorithms.fastsac.agent import FastSACAgent
 from motrix_rl.algorithms.fastsac.config import FastSACConfig
 from motrix_rl.checkpoint import CheckpointStore
-from motrix_rl.envs.spec import EnvSpec
 from motrix_rl.replay.buffer import ReplayBuffer
+from tests.workers.doubles_workers import NotedRequests, NotedSaves, RecordedRank
+from tests.workers.rows_workers import SPEC, ScriptedCollector
 from transport import (
     ControlBlock,
     Ring,
-    RingProducer,
     SlotLayout,
     SlotView,
     StartupHandshake,
@@ -27,7 +26,6 @@ from transport import (
     message_pipe,
 )
 from workers.assembler import CollectorEndpoint, GenerationAssembler
-from workers.collectives import SoloRank
 from workers.decision import Decision, UpdateSchedule, warmup_generations
 from workers.learner_state import CheckpointWriter
 from workers.learning_loop import Learner
@@ -35,9 +33,6 @@ from workers.publisher import Publisher
 from workers.reporting import LearnerReport
 from workers.statistics import EpisodeStatistics
 from workers.wiring import collector_name, learner_name
-
-SPEC = EnvSpec(obs_dim=3, action_dim=2, action_low=(-1.0, -2.0), action_high=(1.0, 2.0))
-FIELDS = ("obs", "action", "reward", "terminated", "truncated", "cut", "final_index", "final_obs")
 
 
 def small_agent(**changed: Any) -> FastSACConfig:
@@ -52,183 +47,6 @@ def small_agent(**changed: Any) -> FastSACConfig:
         "num_updates": 2,
     }
     return FastSACConfig(**{**sizes, **changed})
-
-
-@dataclass
-class Row:
-    """One step of one shard, as a collector wrote it."""
-
-    obs: NDArray[np.float32]
-    action: NDArray[np.float32]
-    reward: NDArray[np.float32]
-    terminated: NDArray[np.uint8]
-    truncated: NDArray[np.uint8]
-    cut: NDArray[np.uint8]
-    final_index: NDArray[np.int32]
-    final_obs: NDArray[np.float32]
-    num_final: int = 0
-    critic_obs: None = None
-    final_critic_obs: None = None
-
-    @property
-    def num_envs(self) -> int:
-        return len(self.reward)
-
-
-def random_row(rng: np.random.Generator, envs: int, ends: float = 0.15) -> Row:
-    """A step with all sorts of ends, final observations of every row that ended, and now and then a cut row."""
-    terminated = rng.random(envs) < ends
-    truncated = (rng.random(envs) < ends) & ~terminated
-    cut = (rng.random(envs) < 0.03) & ~terminated & ~truncated
-    index = np.flatnonzero(terminated | truncated)
-    final_index = np.full(envs, -1, np.int32)
-    final_index[: len(index)] = index
-    draw = rng.standard_normal
-    return Row(
-        obs=draw((envs, SPEC.obs_dim)).astype(np.float32),
-        action=draw((envs, SPEC.action_dim)).astype(np.float32),
-        reward=np.where(cut, 0, draw(envs)).astype(np.float32),
-        terminated=terminated.astype(np.uint8),
-        truncated=truncated.astype(np.uint8),
-        cut=cut.astype(np.uint8),
-        final_index=final_index,
-        final_obs=draw((envs, SPEC.obs_dim)).astype(np.float32),
-        num_final=len(index),
-    )
-
-
-class ScriptedCollector:
-    """The writing end of one ring, and everything it has ever committed."""
-
-    def __init__(
-        self, index: int, ring: Ring, envs: int, rng: np.random.Generator, mailbox: WeightMailbox
-    ) -> None:
-        self.index, self.ring, self.envs, self.rng = index, ring, envs, rng
-        self.rows: list[Row] = []
-        self.incarnation = 0
-        self.alive = True
-        self._mailbox = mailbox
-        self._begin()
-
-    def _begin(self) -> None:
-        self.producer: RingProducer = self.ring.producer(self.incarnation)
-        self.weights = self._mailbox.reader()
-        self._held: SlotView | None = None
-
-    def step(self, poll: bool = True) -> bool:
-        """Commits one slot as a collector does, holding the next; False when the ring has no room for that."""
-        if self._held is None:
-            self._held = self.producer.reserve(timeout_s=0)
-            if self._held is None:
-                return False
-        following = self.producer.reserve(timeout_s=0)
-        if following is None:
-            return False
-        if poll:
-            self.weights.poll()
-        row = random_row(self.rng, self.envs)
-        write(self._held, row)
-        self._held.policy_version = self.weights.version
-        self.producer.commit()
-        self._held = following
-        self.rows.append(row)
-        return True
-
-    def die(self, torn: bool) -> None:
-        """As SIGKILL leaves it: with a slot half written, if ``torn``."""
-        if torn and self._held is not None:
-            self._held.obs.fill(7e7)
-            self._held.reward.fill(np.nan)
-        self.alive = False
-
-    def start_again(self) -> None:
-        """The next incarnation, once the learner has put the ring in order."""
-        self.incarnation += 1
-        self.alive = True
-        self._begin()
-
-    def expected_cut(self) -> None:
-        """Cuts the newest row, in the record of what replay should hold: a row that ended stays as it is."""
-        if self.rows:
-            row = self.rows[-1]
-            row.cut[(row.terminated == 0) & (row.truncated == 0)] = 1
-
-
-def write(slot: SlotView, row: Row) -> None:
-    """Fills a slot."""
-    for name in FIELDS:
-        getattr(slot, name)[:] = getattr(row, name)
-    slot.num_final = row.num_final
-
-
-class CountingAgent:
-    """Stands in for the agent where only the number of updates matters."""
-
-    policy_size = 4
-
-    def __init__(self) -> None:
-        self.updates_done = 0
-        self.calls: list[int] = []
-
-    def update(self, replay: ReplayBuffer, count: int, on_update: Callable[[int], None]) -> None:
-        assert replay.ready, "an update from a replay that holds no window"
-        self.calls.append(count)
-        for _ in range(count):
-            self.updates_done += 1
-            on_update(self.updates_done)
-
-    def policy_vector(self, out: NDArray[np.float32]) -> None:
-        out[:] = self.updates_done
-
-    def observe(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def mark_last_cut(self, lo: int, hi: int) -> None:
-        pass
-
-    def sync_statistics(self) -> None:
-        pass
-
-    def metrics(self) -> dict[str, float]:
-        return {}
-
-
-class RecordedRank(SoloRank):
-    """The only rank; it keeps the decisions that went through it, and looks at each one first."""
-
-    def __init__(self, on_decision: Callable[[Decision], None]) -> None:
-        self.taken: list[Decision] = []
-        self._on_decision = on_decision
-
-    def share(self, decision: Decision | None) -> Decision:
-        shared = super().share(decision)
-        self._on_decision(shared)
-        self.taken.append(shared)
-        return shared
-
-
-class NotedSaves:
-    """Stands in for the writer of checkpoints where only when it is asked matters."""
-
-    def __init__(self) -> None:
-        self.saved: list[int] = []
-
-    def save(self, learner: Learner) -> None:
-        self.saved.append(learner.admitted)
-
-
-class NotedRequests:
-    """Notes at which generations a policy was put up for evaluation."""
-
-    def __init__(self, mailbox: WeightMailbox) -> None:
-        self.at: list[int] = []
-        self._reader = mailbox.reader()
-
-    def look(self) -> None:
-        """Takes what is new."""
-        version = self._reader.poll()
-        if version is not None:
-            self.at.append(version)
 
 
 class DrivenLearner(Learner):

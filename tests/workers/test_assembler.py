@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tests.workers.rig_workers import SPEC, random_row, write
+from tests.workers.rows_workers import SPEC, random_row, write
 from transport import Ring, RingProducer, SlotLayout, TransportError
 from workers.assembler import CollectorEndpoint, GenerationAssembler
 

@@ -10,15 +10,9 @@ import pytest
 import torch
 
 from motrix_rl.checkpoint import CheckpointStore, load_file
-from tests.workers.rig_workers import (
-    CountingAgent,
-    DrivenLearner,
-    Rig,
-    ScriptedCollector,
-    bursts,
-    make_rig,
-    small_agent,
-)
+from tests.workers.doubles_workers import CountingAgent
+from tests.workers.rig_workers import DrivenLearner, Rig, bursts, make_rig, small_agent
+from tests.workers.rows_workers import ScriptedCollector
 from workers.decision import Decision, Operation, UpdateSchedule
 
 RATE, STARTS = 3, 40

@@ -12,7 +12,7 @@ import torch
 from motrix_rl.checkpoint import CheckpointStore
 from tests.e2e.running import Run, options, strict_updates
 from tests.workers import procs_lockstep as procs
-from tests.workers.procs_lockstep import RankCrew
+from tests.workers.crew_lockstep import RankCrew, follows_the_design, spelt
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -149,8 +149,8 @@ def test_the_same_collectives_in_the_same_order_to_the_last_generation(
     first, second = two.run(procs.learner_loop, tmp_path, 60, slow, 3 + slow, None, slow)
     assert first == second
     assert (first["admitted"], first["updates"]) == (60, 3 * (60 - 4))
-    spelling = procs.spelt(first["trace"], first["sizes"])
-    assert procs.follows_the_design(spelling, procs.small_config().policy_frequency), spelling
+    spelling = spelt(first["trace"], first["sizes"])
+    assert follows_the_design(spelling, procs.small_config().policy_frequency), spelling
     assert spelling.count("C") == first["updates"]
     assert first["calls"]["gradients"] == spelling.count("C") + spelling.count("A")
 
@@ -168,8 +168,8 @@ def test_the_same_collectives_through_a_stop(
         assert first[what] == second[what], what
     assert first["admitted"] < 60
     assert first["updates"] == 3 * max(0, first["admitted"] - base)
-    spelling = procs.spelt(first["trace"], first["sizes"])
-    assert procs.follows_the_design(spelling, procs.small_config().policy_frequency), spelling
+    spelling = spelt(first["trace"], first["sizes"])
+    assert follows_the_design(spelling, procs.small_config().policy_frequency), spelling
     if slow == 1:  # rank 1 stopped waiting for what had been agreed, and took part in it all the same
         assert second["held"] < second["admitted"]
     newest = CheckpointStore(tmp_path / "checkpoints").newest_valid(lambda line: pytest.fail(line))

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from motrix_rl.replay.buffer import ReplayBuffer
-from tests.workers.rig_workers import SPEC, CountingAgent, Rig, bursts, make_rig, small_agent
+from tests.workers.doubles_workers import CountingAgent
+from tests.workers.rig_workers import Rig, bursts, make_rig, small_agent
+from tests.workers.rows_workers import SPEC
 
 NEVER = small_agent(learning_starts=4000)  # nothing but ingest
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.workers.rig_workers import CountingAgent
+from tests.workers.doubles_workers import CountingAgent
 from transport import WeightMailbox
 from workers.publisher import Publisher
 

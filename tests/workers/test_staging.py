@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from motrix_rl.replay.buffer import ReplayBuffer
-from tests.workers.rig_workers import FIELDS, SPEC, random_row, write
+from tests.workers.rows_workers import FIELDS, SPEC, random_row, write
 from transport import DeviceStorage, HostStorage, Ring, SlotLayout, SlotView
 from workers.staging import DEPTH, DrainStaging
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 #: Enough for a batch to miss every cache, little enough to be filled within a second or two.
 MAX_TRANSITIONS = 1 << 17
-_END_EVERY = 100
 
 
 @dataclass(frozen=True)
@@ -71,14 +70,24 @@ def filled_replay(
     return replay
 
 
-def random_shard(rng: np.random.Generator, spec: EnvSpec, num_envs: int) -> SyntheticShard:
-    """A generation in which one environment in a hundred is truncated."""
+def random_shard(
+    rng: np.random.Generator,
+    spec: EnvSpec,
+    num_envs: int,
+    *,
+    terminated: float = 0.0,
+    truncated: float = 1 / 100,
+    cut: float = 0.0,
+) -> SyntheticShard:
+    """A generation in which each environment is terminated, truncated or cut with these probabilities."""
 
     def normal(size: int) -> NDArray[np.float32]:
         return rng.standard_normal((num_envs, size), dtype=np.float32)
 
-    truncated = (rng.random(num_envs) < 1 / _END_EVERY).astype(np.uint8)
-    ended = np.flatnonzero(truncated)
+    is_terminated = rng.random(num_envs) < terminated
+    is_truncated = (rng.random(num_envs) < truncated) & ~is_terminated
+    is_cut = (rng.random(num_envs) < cut) & ~is_terminated & ~is_truncated
+    ended = np.flatnonzero(is_terminated | is_truncated)
     index = np.zeros(num_envs, np.int32)
     index[: len(ended)] = ended
     critic = spec.critic_obs_dim
@@ -87,10 +96,10 @@ def random_shard(rng: np.random.Generator, spec: EnvSpec, num_envs: int) -> Synt
         obs=normal(spec.obs_dim),
         critic_obs=None if critic is None else normal(critic),
         action=np.tanh(normal(spec.action_dim)),
-        reward=rng.standard_normal(num_envs, dtype=np.float32),
-        terminated=np.zeros(num_envs, np.uint8),
-        truncated=truncated,
-        cut=np.zeros(num_envs, np.uint8),
+        reward=np.where(is_cut, np.float32(0), rng.standard_normal(num_envs, dtype=np.float32)),
+        terminated=is_terminated.astype(np.uint8),
+        truncated=is_truncated.astype(np.uint8),
+        cut=is_cut.astype(np.uint8),
         final_index=index,
         final_obs=normal(spec.obs_dim),
         final_critic_obs=None if critic is None else normal(critic),
