@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,16 +64,16 @@ def run_pairing(directory: Path, collectors: int, learners: int, generations: in
     )
     with Run(directory, settings) as run:
         code = run.finish(LIMIT_S)
+        seconds = time.monotonic() - run.started
         run.assert_nothing_left()
         record = run.record()
-        elapsed = record.get("duration_s") or 0.0
         return Outcome(
             exit_code=code,
             generation=int(record.get("generation") or 0),
             updates=int(record.get("updates") or 0),
             due=strict_updates(generations, settings),
             replicas_equal=code == 0 and replicas_equal(directory, learners),
-            seconds=float(elapsed),
+            seconds=seconds,
             output=run.output,
         )
 
