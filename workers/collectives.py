@@ -117,6 +117,8 @@ class RankGroup:
         if interface is not None:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
             os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
+        before = board.phase
+        board.set_phase(Phase.COLLECTIVE)
         store = dist.TCPStore(  # pyright: ignore[reportPrivateImportUsage] - documented, but not listed
             address.host,
             address.port,
@@ -136,6 +138,7 @@ class RankGroup:
             raise PeerLostError(f"the ranks did not meet, another one is gone: {fault}") from fault
         assert isinstance(gradients, dist.ProcessGroup)
         self._gradients = gradients
+        board.set_phase(before)
         log.info("rank %d of %d has joined, gradients go over %s", rank, world_size, backend)
 
     # Learner ------------------------------------------------------------------------------------------------

@@ -189,6 +189,7 @@ def run(context: WorkerContext, wiring: CollectorWiring, board: WorkerBoard) -> 
         first_world=wiring.env_lo,
     )
     policy = Policy(config.algo.agent, context.env_spec, device=wiring.device)
+    board.set_phase(Phase.WAITING)  # for its learner
     message = context.handshake.receive(
         context.name, context.incarnation, context.stop, options.boot_timeout_s
     )

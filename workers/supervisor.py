@@ -23,7 +23,7 @@ from workers.nonfinite_share import CutShare
 from workers.outcome import EXIT_INTERRUPTED_TWICE, Outcome, closing_lines, explained, say
 from workers.resources import RunResources
 from workers.status import StatusBoard
-from workers.watchdog import Watchdog, request_stacks
+from workers.watchdog import Watchdog, by_suspicion, request_stacks
 
 log = logging.getLogger(__name__)
 
@@ -147,12 +147,14 @@ class Supervisor:
                 self._boot_took_too_long(waiting)
 
     def _boot_took_too_long(self, waiting: list[str]) -> None:
-        for name in waiting:
-            request_stacks(self.fleet.workers[name])
+        # Before they are asked for their stacks, which wakes a stopped one.
+        late = by_suspicion([self.fleet.workers[name] for name in waiting], self.resources.control)
+        for worker, _ in late:
+            request_stacks(worker)
         self._let_stacks_arrive()
-        late = ", ".join(waiting) or "another machine"
-        reason = f"boot took longer than boot_timeout_s={self.options.boot_timeout_s:g} s; not ready: {late}"
-        self._fail(waiting[0] if waiting else None, reason)
+        told = ", ".join(words for _, words in late) or "another machine"
+        reason = f"boot took longer than boot_timeout_s={self.options.boot_timeout_s:g} s; not ready: {told}"
+        self._fail(late[0][0].name if late else None, reason)
 
     # Running ------------------------------------------------------------------------------------------------
 

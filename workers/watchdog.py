@@ -146,15 +146,33 @@ class Watchdog:
             f"{worker.name} ({rows[worker.name].phase.name.lower()})"
             for worker in at_it
             if rows[worker.name].heartbeat_age_s <= self._limit
-            and process_state(worker.process.pid) not in ("T", "t")
+            and not is_stopped(worker.process.pid)
         ]
 
     def _stopped_for(self, worker: Worker, now: float) -> float:
         pid = worker.process.pid
-        if process_state(pid) not in ("T", "t"):
+        if not is_stopped(pid):
             self._stopped_since.pop(pid, None)
             return 0.0
         return now - self._stopped_since.setdefault(pid, now)
+
+
+def by_suspicion(workers: Sequence[Worker], control: ControlBlock) -> list[tuple[Worker, str]]:
+    """Those whose boot is overdue, likeliest culprit first, each with what it is at: stopped, at work, waiting."""
+    rows = {row.name: row for row in control.snapshot()}
+
+    def seen(worker: Worker) -> tuple[int, Worker, str]:
+        phase = rows[worker.name].phase
+        stopped = is_stopped(worker.process.pid)
+        words = f"{worker.name} ({'stopped in ' if stopped else ''}{phase.name.lower()})"
+        return (0 if stopped else 2 if phase in WAITS else 1), worker, words
+
+    return [(worker, words) for _, worker, words in sorted(map(seen, workers), key=lambda found: found[0])]
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process was stopped by a signal, or a debugger holds it."""
+    return process_state(pid) in ("T", "t")
 
 
 def process_state(pid: int) -> str:

@@ -15,7 +15,7 @@ import pytest
 
 import workers.watchdog as watchdog
 from transport import ControlBlock, Counter, Phase
-from workers.watchdog import BOOTING, UNLIMITED, WAITS, Watchdog, left_behind, process_state, told
+from workers.watchdog import BOOTING, UNLIMITED, WAITS, Watchdog, by_suspicion, left_behind, process_state, told
 
 
 @dataclass
@@ -286,3 +286,19 @@ def test_the_rank_that_is_left_behind_is_named(clock: Clock) -> None:
 def test_of_many_workers_a_line_names_some(clock: Clock) -> None:
     control, _, _ = make(clock, *(f"collector-{i}" for i in range(40)))
     assert told(control.snapshot()).endswith("collector-7 starting and 32 more")
+
+
+@pytest.mark.covers("S3")
+def test_of_an_overdue_boot_the_stopped_and_the_busy_come_before_those_who_wait(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control, workers, boards = make(clock, "learner-0", "learner-1", "collector-0")
+    boards["learner-0"].set_phase(Phase.COLLECTIVE)
+    boards["learner-1"].set_phase(Phase.BUILDING)
+    boards["collector-0"].set_phase(Phase.WAITING)
+    busy = [words for _, words in by_suspicion(workers, control)]
+    assert busy == ["learner-1 (building)", "learner-0 (collective)", "collector-0 (waiting)"]
+    workers[2].process = FakeProcess(-1)
+    monkeypatch.setattr(watchdog, "process_state", lambda pid: "T" if pid == -1 else "S")
+    stopped = [words for _, words in by_suspicion(workers, control)]
+    assert stopped[0] == "collector-0 (stopped in waiting)"
