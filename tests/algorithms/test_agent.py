@@ -235,6 +235,7 @@ def test_n_resume_n_equals_2n_to_the_bit(spec: Any) -> None:
     replay = filled_replay(agent)
     half(agent, replay, 30)
     agent_state, replay_state = saved(agent.state_dict()), saved(replay.state_dict())
+    agent.metrics()  # what is told begins anew with a resume
     half(agent, replay, 40)
 
     other = make_agent(config, spec, init_seed=5, sample_seed=6)

@@ -358,7 +358,6 @@ class FastSACAgent:
         return {
             "generator": self.generator.get_state().clone(),
             "statistics": self.statistics.local_state(),
-            "metrics": [self._critic_sums.cpu().clone(), self._actor_sums.cpu().clone()],
         }
 
     def load_state_dict(self, state: dict[str, Any], *, local: bool = True) -> None:
@@ -396,5 +395,3 @@ class FastSACAgent:
         """Restores `local_state_dict()`."""
         self.generator.set_state(state["generator"].cpu())
         self.statistics.load_local_state(state["statistics"])
-        for mine, theirs in zip((self._critic_sums, self._actor_sums), state["metrics"], strict=True):
-            mine.copy_(theirs)
