@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from motrix_rl import __version__
 from motrix_rl.errors import MotrixError, UsageError, did_you_mean
@@ -121,8 +123,9 @@ def run_verb(name: str, words: Sequence[str], program: str) -> int:
         program: how the person called it, for usage texts.
     """
     open_standard_streams()
-    module = importlib.import_module(VERBS[name].module)
     try:
+        _refuse_hidden_packages()
+        module = importlib.import_module(VERBS[name].module)
         code: int = module.main(list(words), program)
         sys.stdout.flush()
         return code
@@ -137,6 +140,24 @@ def run_verb(name: str, words: Sequence[str], program: str) -> int:
     except OSError as error:
         # `... --help | head`, `... > /dev/full`.
         return _stream_failed(error)
+
+
+def _refuse_hidden_packages() -> None:
+    """Says so where a person's own module, on the path before ours, has the name of one of our packages.
+
+    Raises:
+        UsageError: there is one; names it.
+    """
+    from motrix_rl.tasks.loading import NAMES_TAKEN  # costs what spawned workers, who load this file, go without
+
+    ours = Path(__file__).parents[2]
+    for name in NAMES_TAKEN:
+        spec = importlib.util.find_spec(name)
+        found = None if spec is None else spec.origin
+        if found is not None and not os.path.samefile(Path(found).parent, ours / name):
+            raise UsageError(
+                f"{found} hides a package of motrix_rl; give it another name, or take its folder off PYTHONPATH"
+            )
 
 
 def usage() -> str:

@@ -217,3 +217,10 @@ def test_an_id_of_a_third_party_is_found_with_and_without_the_prefix(task: str, 
 def test_an_id_with_too_many_parts_is_one_line() -> None:
     with pytest.raises(UsageError, match="not of the form module:EnvId"):
         parse_task("a:b:c:D-v0/gymnasium.fastsac")
+
+
+@pytest.mark.covers("U1")
+@pytest.mark.parametrize("name", ["workers", "transport", "topology.mine"])
+def test_a_task_in_a_module_of_our_own_names_is_one_line(name: str) -> None:
+    with pytest.raises(UsageError, match="a package of motrix_rl's own; give yours another name"):
+        make_env(f"{name}:Task", "mujoco", 1, seed=0)
