@@ -29,6 +29,8 @@ LOOK_S = 0.1
 #: Seconds that machine 0, on which the store lives or dies, stays for others to hear that the start has failed.
 STAY_S = 5.0
 
+LAST_PORT = 65535
+
 #: Variables that describe this process to torch.distributed; workers get their ranks explicitly instead.
 LAUNCHER_VARIABLES = (
     "RANK",
@@ -74,33 +76,51 @@ class Machines:
             None where there is a single machine.
 
         Raises:
-            UsageError: the launcher was told to start several processes a machine, or a variable is missing.
+            UsageError: the launcher was told to start several processes a machine, or a variable is missing or is
+                no such number.
         """
         found = {name: environment.pop(name) for name in LAUNCHER_VARIABLES if name in environment}
         if "WORLD_SIZE" not in found:
             return None
-        _refuse_several_a_machine(found)
-        if int(found["WORLD_SIZE"]) == 1:
+        nnodes = _number(found, "WORLD_SIZE", 1)
+        _refuse_several_a_machine(nnodes, _number(found, "LOCAL_WORLD_SIZE", 1))
+        if nnodes == 1:
             return None
         missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in found]
         if missing:
             raise UsageError(
-                f"WORLD_SIZE={found['WORLD_SIZE']} is set, but {', '.join(missing)} is not; start it by torchrun"
+                f"WORLD_SIZE={nnodes} is set, but {', '.join(missing)} is not; start it by torchrun"
             )
         return cls(
-            nnodes=int(found["WORLD_SIZE"]),
-            node_rank=int(found["RANK"]),
+            nnodes=nnodes,
+            node_rank=_number(found, "RANK", 0, nnodes - 1),
             master_addr=found["MASTER_ADDR"],
-            master_port=int(found["MASTER_PORT"]),
+            master_port=_number(found, "MASTER_PORT", 1, LAST_PORT),
             agent_store=environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
-            restarts=int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
+            restarts=_number(
+                {"TORCHELASTIC_RESTART_COUNT": "0", **environment}, "TORCHELASTIC_RESTART_COUNT", 0
+            ),
         )
 
 
-def _refuse_several_a_machine(found: Mapping[str, str]) -> None:
-    local = int(found.get("LOCAL_WORLD_SIZE", "1"))
+def _number(variables: Mapping[str, str], name: str, least: int, most: int | None = None) -> int:
+    """A whole number that a launcher has set; 1 where it has set none.
+
+    Raises:
+        UsageError: it is none, or out of bounds.
+    """
+    text = variables.get(name, "1")
+    value = int(text) if text.strip().isdecimal() else -1
+    if value < least or (most is not None and value > most):
+        bounds = f"from {least}" + (f" to {most}" if most is not None else " up")
+        beside = f", with WORLD_SIZE={variables['WORLD_SIZE']}" if name == "RANK" else ""
+        raise UsageError(f"{name}={text} must be a whole number {bounds}{beside}; torchrun sets it right")
+    return value
+
+
+def _refuse_several_a_machine(world: int, local: int) -> None:
     if local > 1:
-        nodes = max(1, int(found["WORLD_SIZE"]) // local)
+        nodes = max(1, world // local)
         raise UsageError(
             f"--nproc-per-node={local} starts {local} supervisors a machine; one is right, and it starts the learners: "
             f"torchrun --nnodes={nodes} --nproc-per-node=1 train.py ... algo.trainer.async_options.num_learners={local}"
