@@ -105,13 +105,25 @@ def load_saved(path: Path) -> RootConfig:
     Raises:
         UsageError: it is missing, damaged, or of a version with other options.
     """
-    content = read_yaml(path)
-    ref = parse_task(str(content.get("task", DEFAULT_TASK)))
+    content = _read_saved(path)
+    ref = parse_task(str(content["task"]))
     env_model = task_options_model(ref.task, ref.backend)
     try:
         return validate(content, env_model, option_table(env_model))
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
+
+
+def _read_saved(path: Path) -> dict[str, Any]:
+    """Reads the configuration that a run has written; such a file is whole, or not that run's any more.
+
+    Raises:
+        UsageError: it is missing or damaged.
+    """
+    content = read_yaml(path)
+    if content.get("task") is None:  # cut short or emptied: not a run with every option at its default
+        raise UsageError(f"{path} is not the configuration of a run: it names no task; put the whole file back")
+    return content
 
 
 def _task_of(texts: Mapping[str, str]) -> TaskRef:
@@ -122,7 +134,7 @@ def _task_of(texts: Mapping[str, str]) -> TaskRef:
     resumed = _resumed_config(texts, None if named is None else parse_task(named))
     if resumed is None:
         return parse_task(named or DEFAULT_TASK)
-    theirs = parse_task(str(read_yaml(resumed).get("task", DEFAULT_TASK)))
+    theirs = parse_task(str(_read_saved(resumed)["task"]))
     if named is not None and parse_task(named) != theirs:
         raise UsageError(f"task={named} is not the task of the run to resume, {theirs}; leave task out")
     return theirs
@@ -132,7 +144,7 @@ def _layers(ref: TaskRef, texts: Mapping[str, str], table: OptionTable) -> list[
     """The configurations that the overrides are laid over."""
     resumed = _resumed_config(texts, ref)
     paths = [resumed] if resumed is not None else recipe_paths(ref.task, ref.backend, ref.algo)
-    layers = [read_yaml(path) for path in paths]
+    layers = [_read_saved(resumed)] if resumed is not None else [read_yaml(path) for path in paths]
     for path, layer in zip(paths, layers, strict=True):
         for key in _NOT_INHERITED:
             layer.pop(key, None)

@@ -86,6 +86,16 @@ def test_a_saved_configuration_with_an_unknown_name_is_refused_by_its_path(tmp_p
         load_saved(path)
 
 
+@pytest.mark.parametrize("content", ["", "{}\n", "seed: 1\n", "task:\n"])
+def test_a_saved_configuration_that_was_emptied_is_not_one_of_defaults(content: str, tmp_path: Path) -> None:
+    run = _run_of(load_config([]), tmp_path, "a")
+    run.config_path.write_text(content)
+    told = r"config\.yaml is not the configuration of a run: it names no task"
+    for read in (lambda: load_saved(run.config_path), lambda: load_config([f"resume={run.path}"])):
+        with pytest.raises(UsageError, match=told):
+            read()
+
+
 def _run_of(config: RootConfig, root: Path, name: str, *, checkpoint: bool = True) -> RunDirectory:
     task, _, rest = config.task.rpartition("/")
     backend, algo = rest.split(".")
