@@ -4,6 +4,10 @@ import sys
 
 if __name__ == "__main__":
     # Workers are spawned and load this file again under another name, so it does nothing outside this guard.
-    from motrix_rl.cli.main import run_verb
+    try:
+        from motrix_rl.cli.main import run_verb
 
-    sys.exit(run_verb("train", sys.argv[1:], program="train.py"))
+        code = run_verb("train", sys.argv[1:], program="train.py")
+    except KeyboardInterrupt:  # while it was being loaded
+        code = 130
+    sys.exit(code)

@@ -49,7 +49,11 @@ VERBS: dict[str, Verb] = {
 
 def entry() -> None:
     """Entry point of the installed command."""
-    sys.exit(main(sys.argv[1:]))
+    try:
+        code = main(sys.argv[1:])
+    except KeyboardInterrupt:  # before a verb heard it
+        code = EXIT_INTERRUPTED
+    sys.exit(code)
 
 
 def main(words: Sequence[str]) -> int:
@@ -148,7 +152,8 @@ def _refuse_hidden_packages() -> None:
     Raises:
         UsageError: there is one; names it.
     """
-    from motrix_rl.tasks.loading import NAMES_TAKEN  # costs what spawned workers, who load this file, go without
+    # Not above: spawned workers load this file too.
+    from motrix_rl.tasks.loading import NAMES_TAKEN
 
     ours = Path(__file__).parents[2]
     for name in NAMES_TAKEN:

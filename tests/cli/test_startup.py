@@ -124,3 +124,46 @@ def test_help_can_be_cut_off_by_its_reader(tmp_path: Path) -> None:
     )
     assert done.stdout.startswith("usage: train.py")
     assert done.stderr == ""
+
+
+#: `python -c` of this interrupts itself, as Ctrl-C would, at the import of a module; `{run}` is the command.
+INTERRUPTED = """
+import os, runpy, signal, sys
+
+class Finger:
+    @staticmethod
+    def find_spec(name, path, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finger)
+sys.path.insert(0, {root!r})
+{run}
+"""
+RUN_SCRIPT = f"sys.argv[:] = [{TRAIN!r}, '--print-config']; runpy.run_path({TRAIN!r}, run_name='__main__')"
+RUN_VERB = "sys.argv[1:] = ['{verb}', 'latest']; from motrix_rl.cli.main import entry; entry()"
+RUN_FRONT = (
+    "import motrix_rl.cli.main as front\n"
+    "front.open_standard_streams = lambda: signal.raise_signal(signal.SIGINT)\n"
+    "front.entry()"
+)
+
+
+@pytest.mark.covers("S5")
+@pytest.mark.parametrize(
+    ("run", "module"),
+    [
+        (RUN_SCRIPT, "motrix_rl.errors"),
+        (RUN_SCRIPT, "motrix_rl.cli.train"),
+        (RUN_SCRIPT, "pydantic"),
+        (RUN_VERB.format(verb="eval"), "motrix_rl.cli.evaluate"),
+        (RUN_VERB.format(verb="logs"), "motrix_rl.runs"),
+        (RUN_FRONT, ""),
+    ],
+)
+def test_ctrl_c_while_it_loads_leaves_without_a_word(run: str, module: str, tmp_path: Path) -> None:
+    code = INTERRUPTED.format(module=module, root=str(ROOT), run=run)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
