@@ -7,6 +7,9 @@ from typing import NoReturn
 
 from motrix_rl.errors import UsageError, did_you_mean
 
+#: Seeds there are, as of the option `seed=`.
+SEEDS = 2**32
+
 
 class Arguments(argparse.ArgumentParser):
     """An ArgumentParser that raises `UsageError` where argparse prints its usage and exits."""
@@ -37,10 +40,23 @@ def positive_int(text: str) -> int:
     Raises:
         argparse.ArgumentTypeError: it is none.
     """
+    return _whole_number(text, 1, None, "at least 1")
+
+
+def seed(text: str) -> int:
+    """An argparse type: what the option `seed=` takes.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    return _whole_number(text, 0, SEEDS, f"0 to {SEEDS - 1}")
+
+
+def _whole_number(text: str, low: int, end: int | None, bounds: str) -> int:
     try:
         value = int(text)
     except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got '{text}'")
+        value = low - 1
+    if value < low or (end is not None and value >= end):
+        raise argparse.ArgumentTypeError(f"expected a whole number of {bounds}, got '{text}'")
     return value

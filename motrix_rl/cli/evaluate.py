@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from motrix_rl.checkpoint.policy import choose_checkpoint, load_policy
-from motrix_rl.cli.arguments import Arguments, positive_int
+from motrix_rl.cli.arguments import Arguments, positive_int, seed
 from motrix_rl.config import load_saved
 from motrix_rl.errors import UsageError
 from motrix_rl.export.policy_file import FILE_NAME
@@ -34,7 +34,7 @@ def main(words: list[str], program: str) -> int:
     arguments.add_argument(
         "--episodes", type=positive_int, default=20, metavar="N", help="episodes (default: 20)"
     )
-    arguments.add_argument("--seed", type=int, default=1, help="seed of the environments (default: 1)")
+    arguments.add_argument("--seed", type=seed, default=1, help="seed of the environments (default: 1)")
     arguments.add_argument(
         "--threads", type=positive_int, default=1, help="threads that step worlds (default: 1)"
     )

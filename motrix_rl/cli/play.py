@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from motrix_rl.checkpoint.policy import choose_checkpoint, load_policy
-from motrix_rl.cli.arguments import Arguments, positive_int
+from motrix_rl.cli.arguments import Arguments, positive_int, seed
 from motrix_rl.config import RootConfig, load_saved
 from motrix_rl.errors import UsageError
 from motrix_rl.extras import require
@@ -72,7 +72,7 @@ def _arguments(program: str) -> Arguments:
     arguments.add_argument(
         "--episodes", type=positive_int, default=1, metavar="N", help="episodes (default: 1)"
     )
-    arguments.add_argument("--seed", type=int, default=1, help="seed of the environment (default: 1)")
+    arguments.add_argument("--seed", type=seed, default=1, help="seed of the environment (default: 1)")
     arguments.add_argument("--camera", metavar="NAME", help="camera of the model (default: its first)")
     arguments.add_argument(
         "--width", type=positive_int, default=640, metavar="PIXELS", help="of the video (default: 640)"

@@ -13,8 +13,10 @@ import pytest
 import yaml
 
 from motrix_rl import __version__
+from motrix_rl.cli.arguments import SEEDS
 from motrix_rl.cli.help import train_help
 from motrix_rl.cli.main import VERBS, main
+from motrix_rl.config import load_config
 from motrix_rl.config.describe import option_table
 from motrix_rl.errors import MotrixError, UsageError
 from motrix_rl.tasks.registry import task_names, task_options_model
@@ -101,6 +103,23 @@ def test_help_shows_every_option_with_its_description(task: str) -> None:
         assert option.description in flowing
         assert option.kind in text
     assert max(len(line) for line in text.splitlines()) <= 140
+
+
+@pytest.mark.covers("U1")
+@pytest.mark.parametrize("verb", ["eval", "play"])
+@pytest.mark.parametrize("seed", ["-5", "4294967296", "1.5"])
+def test_a_seed_that_is_none_is_one_line(verb: str, seed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "latest", "--seed", seed]) == 2
+    said = capsys.readouterr().err
+    assert said == (
+        f"error: motrix-rl {verb}: argument --seed: expected a whole number of 0 to 4294967295, got '{seed}'\n"
+    )
+
+
+def test_the_seeds_of_flags_are_those_of_the_option() -> None:
+    assert load_config([f"seed={SEEDS - 1}"]).seed == SEEDS - 1
+    with pytest.raises(UsageError, match="seed"):
+        load_config([f"seed={SEEDS}"])
 
 
 def test_print_config_shows_what_the_words_lead_to(capsys: pytest.CaptureFixture[str]) -> None:
