@@ -6,6 +6,7 @@ import errno
 import os
 import select
 import shlex
+import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -78,7 +79,7 @@ def closing_lines(outcome: Outcome, directory: RunDirectory, summary: dict[str, 
     if outcome.kind == "finished":
         lines.append(f"  evaluate it: motrix-rl eval {shlex.quote(where)}")
     elif any(directory.checkpoints.glob("step_*")):
-        lines.append(f"  go on with it: python train.py {shlex.quote(f'resume={where}')}")
+        lines.append(f"  go on with it: {train_command()} {shlex.quote(f'resume={where}')}")
     return lines
 
 
@@ -98,6 +99,14 @@ def say(lines: Iterable[str]) -> None:
             os.write(1, data)
         except OSError:
             return
+
+
+def train_command() -> str:
+    """How a training is started here: as this one was, by `train.py` where that lies or by the installed command."""
+    script = Path(sys.argv[0])
+    if script.name == "train.py":
+        return f"python {shlex.quote(shown(script))}"
+    return "motrix-rl train"
 
 
 def shown(path: Path) -> str:
