@@ -105,15 +105,21 @@ def prepare_run(config: RootConfig, plan: TrainingPlan) -> RunStart:
 def _begin_record(
     directory: RunDirectory, config: RootConfig, plan: TrainingPlan, checkpoint: Path | None
 ) -> None:
-    """Writes down what is about to run; what a life before has written is replaced as a whole, or stays.
+    """Writes down what is about to run.
+
+    The configuration of a life before stays until the checkpoint is known to fit this one: it is what the
+    checkpoints in the directory were made with, and what one goes back to when the resume fails.
 
     Raises:
         MotrixError: the disk refuses.
     """
-    try:
-        replace_file(directory.config_path, dump_config(config).encode())
-    except OSError as fault:
-        raise MotrixError(f"{directory.config_path} cannot be written: {fault.strerror or fault}") from fault
+    if not directory.config_path.is_file():
+        try:
+            replace_file(directory.config_path, dump_config(config).encode())
+        except OSError as fault:
+            raise MotrixError(
+                f"{directory.config_path} cannot be written: {fault.strerror or fault}"
+            ) from fault
     directory.record.begin(
         machine=describe_machine(plan.machine),
         topology=to_json(plan.topology),

@@ -7,6 +7,7 @@ import signal
 import time
 from typing import Any
 
+from motrix_rl.config import dump_config
 from motrix_rl.console import BootStatus, RunStatus, make_console
 from motrix_rl.errors import MotrixError
 from motrix_rl.logs import OutputPump, setup_parent_logging, tail
@@ -135,6 +136,7 @@ class Supervisor:
             self._tick(FRAME_S)
             waiting = self.crew.not_ready()
             if not waiting and self.party.all_ready():
+                self._keeper.replace(self.start.directory.config_path, dump_config(self.config).encode())
                 self.resources.handshake.release()
                 self.status.started()
                 return

@@ -122,7 +122,9 @@ def _read_saved(path: Path) -> dict[str, Any]:
     """
     content = read_yaml(path)
     if content.get("task") is None:  # cut short or emptied: not a run with every option at its default
-        raise UsageError(f"{path} is not the configuration of a run: it names no task; put the whole file back")
+        raise UsageError(
+            f"{path} is not the configuration of a run: it names no task; put the whole file back"
+        )
     return content
 
 

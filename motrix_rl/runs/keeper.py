@@ -43,6 +43,17 @@ class RunKeeper:
         self._was_missing = False
         self._told = False
 
+    def replace(self, path: Path, data: bytes) -> None:
+        """Writes one of the files anew, if it is ours and not so already; a disk that refuses is told."""
+        if self._files.get(path, data) == data:
+            return
+        try:
+            replace_file(path, data)
+        except OSError as error:
+            self._tell(f"{path} cannot be written and stays as it was: {error.strerror or error}")
+            return
+        self._files[path] = data
+
     def look(self) -> None:
         """Called at every turn of the supervisor's loop; what is missing at two looks in a row is lost.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from motrix_rl.checkpoint import CheckpointStore, load_file
+from motrix_rl.config import load_saved
 from tests.e2e.running import Run, options, strict_updates
 
 STAMPED = re.compile(
@@ -113,6 +114,7 @@ def test_resume_goes_on_in_the_same_directory_exactly(finished: Run, tmp_path: P
         generations = [r["generation"] for r in run.metrics() if r["kind"] == "train"]
         assert generations == sorted(generations)
         assert "resumed from" in run.log("learner-0")
+    assert load_saved(here / "config.yaml").algo.agent.num_updates == 3
     newest = CheckpointStore(here / "checkpoints").newest_valid(lambda line: pytest.fail(line))
     assert newest is not None
     assert newest.step == 260

@@ -76,3 +76,20 @@ def test_a_look_is_cheap(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> 
     for _ in range(5):
         kept.look()
     assert not run.path.exists()
+
+
+def test_a_file_that_is_written_anew_is_kept_as_it_is_now(run: RunDirectory) -> None:
+    said: list[str] = []
+    kept = RunKeeper(run, said.append)
+    kept.replace(run.config_path, b"task: other\n")
+    assert run.config_path.read_bytes() == b"task: other\n"
+    run.config_path.unlink()
+    kept.restore()
+    assert run.config_path.read_bytes() == b"task: other\n"
+    assert len(said) == 1
+    shutil.rmtree(run)
+    kept.replace(run.config_path, b"task: third\n")
+    assert "config.yaml cannot be written and stays as it was" in said[1]
+    follower = RunKeeper(run, said.append, is_owner=False)
+    follower.replace(run.config_path, b"task: third\n")
+    assert not run.path.exists()

@@ -159,3 +159,15 @@ def test_other_networks_are_refused_before_anything_is_overwritten(
     with pytest.raises(UsageError, match=r"num_atoms=21 does not fit .*saved with 11"):
         prepared(plan, resume=str(run.path), algo__agent__num_atoms=21)
     assert run.config_path.read_text() == before
+
+
+@pytest.mark.covers("C5")
+def test_the_configuration_stays_until_the_checkpoint_is_known_to_fit(
+    plan: TrainingPlan, tmp_path: Path
+) -> None:
+    """A configuration that was edited by hand does not tell that the checkpoint's shapes are others."""
+    run = run_with(tmp_path / "run", 20)
+    before = run.config_path.read_text()
+    start = prepared(plan, resume=str(run.path), seed=7)
+    assert start.config.seed == 7
+    assert run.config_path.read_text() == before
