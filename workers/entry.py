@@ -28,9 +28,10 @@ log = logging.getLogger(__name__)
 #: Exit code of a worker that failed; its traceback is in ``async_errors/``.
 FAILED = 1
 
-#: Signals that a terminal sends to everybody in its foreground group. The parent blocks them around a spawn: a new
-#: worker inherits that, and cannot be struck before it has a group of its own.
-TERMINAL_SIGNALS = frozenset({signal.SIGINT, signal.SIGHUP})
+#: Signals that reach everybody in the parent's group: from a terminal, from `timeout`, from a job scheduler. The
+#: parent blocks them around a spawn: a new worker inherits that, and cannot be struck before it has a group of its
+#: own and has said what to do about them.
+GROUP_SIGNALS = frozenset({signal.SIGINT, signal.SIGHUP, signal.SIGTERM})
 
 
 def run_worker(*, role: str, context: WorkerContext, wiring: Any) -> None:
@@ -63,7 +64,7 @@ def _join_process_tree(context: WorkerContext) -> None:
     signal.signal(signal.SIGTERM, lambda *_: context.stop.set())
     # Blocked since before this process existed; those that came meanwhile were the parent's to hear.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, TERMINAL_SIGNALS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
     set_parent_death_signal(context.parent_pid)
 
 

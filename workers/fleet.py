@@ -20,7 +20,7 @@ from typing import Any
 from motrix_rl.logs import OutputPump
 from topology import bound_spawn
 from transport import PipeReader, wait_any
-from workers.entry import TERMINAL_SIGNALS, run_worker
+from workers.entry import GROUP_SIGNALS, run_worker
 from workers.wiring import WorkerContext
 
 log = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class Fleet:
         with (
             self._output.add(context.name, self._log_path(context.name)).redirected(),
             bound_spawn(placement.cpus, placement.numa_node, placement.threads),
-            terminal_signals_blocked(),  # innermost: starting multiprocessing's tracker unblocks them
+            group_signals_blocked(),  # innermost: starting multiprocessing's tracker unblocks them
         ):
             process.start()
         context.messages.close()  # the child has its own copy; ours would keep the pipe open after its death
@@ -194,9 +194,9 @@ class Fleet:
 
 
 @contextmanager
-def terminal_signals_blocked() -> Iterator[None]:
-    """While it lasts, a Ctrl-C waits: it is for the parent, not for a worker that is just being born."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINAL_SIGNALS)
+def group_signals_blocked() -> Iterator[None]:
+    """While it lasts, a Ctrl-C and the like wait: they are for the parent, not for a worker being born."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
     try:
         yield
     finally:

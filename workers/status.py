@@ -86,6 +86,17 @@ class StatusBoard:
         """The barrier has been released."""
         self._training_since = time.monotonic()
 
+    def stage(self, outcome: str) -> str:
+        """Where the run is, as faults are ordered for the supervisor."""
+        if self.booting:
+            return "boot"
+        if outcome != "running":
+            return "shutdown"
+        rank_0 = self._learner_row(self._resources.control.snapshot())
+        if rank_0.phase is Phase.SAVING:
+            return "saving"
+        return "training" if rank_0.updates > 0 else "warm-up"
+
     def note(self, text: str) -> None:
         """A line for the panel's last rows."""
         self._notes.append(text)

@@ -141,7 +141,9 @@ class Supervisor:
                 self.status.started()
                 return
             ended = self._ended()
-            if self.outcome.kind == "running" and (why := self.party.failure()):
+            if self.outcome.kind != "running":
+                return  # interrupted: there is nothing to lose yet, however a worker has ended
+            if why := self.party.failure():
                 self.outcome = Outcome("failed", why)
             elif ended:
                 self._fail(ended[0].name, f"{ended[0].name} failed while it was starting: {ended[0].cause()}")
@@ -292,12 +294,15 @@ class Supervisor:
 
     def _closing_tick(self, timeout_s: float) -> None:
         self._tick(timeout_s)
+        nothing_to_lose = self.status.booting and self.outcome.kind == "interrupted"
         for worker in self.fleet.reap():
-            if worker.exit_code != 0 and worker.role == "evaluator":
+            if worker.exit_code == 0:
+                continue
+            if worker.role == "evaluator" or nothing_to_lose:
                 self.console.note(f"{worker.name} {worker.cause()} while the run was ending")
-            elif worker.exit_code != 0 and self.crew.has_collected_all(worker):
+            elif self.crew.has_collected_all(worker):
                 self.console.note(f"{worker.name} {worker.cause()} after its last step; nothing is lost")
-            elif worker.exit_code != 0 and self.outcome.kind != "failed" and self.interrupts.count < 2:
+            elif self.outcome.kind != "failed" and self.interrupts.count < 2:
                 self._fail(worker.name, f"{worker.name} {worker.cause()} while the run was ending")
                 self._write_error(worker)
         if self.interrupts.count >= 2:
@@ -324,7 +329,7 @@ class Supervisor:
     def _tick(self, timeout_s: float) -> None:
         """Waits a little, hears everybody, shows a frame when it is time, and sees to interrupts."""
         if self._faults is not None:
-            self._faults.enter(self._phase())
+            self._faults.enter(self.status.stage(self.outcome.kind))
         self.fleet.poll(timeout_s, [self.interrupts.fileno()])
         self.interrupts.clear_wakeup()
         for worker, message in self.fleet.take_messages():
@@ -338,17 +343,6 @@ class Supervisor:
         if time.monotonic() >= self._next_frame:
             self._next_frame = time.monotonic() + FRAME_S
             self._show()
-
-    def _phase(self) -> str:
-        """Where the run is, as faults are ordered for the supervisor."""
-        if self.status.booting:
-            return "boot"
-        if self.outcome.kind != "running":
-            return "shutdown"
-        rank_0 = self.resources.control.snapshot()[0]
-        if rank_0.phase is Phase.SAVING:
-            return "saving"
-        return "training" if rank_0.updates > 0 else "warm-up"
 
     def _on_message(self, worker: Worker, message: dict[str, Any]) -> None:
         kind = message.pop("kind")
