@@ -40,10 +40,12 @@ def choose_checkpoint(run: ResolvedRun, *, newest: bool = False) -> CheckpointRe
         raise UsageError(f"{run.run_dir} has no checkpoint that is whole: {which}")
     for line in skipped:
         log.warning("%s", line)
-    if found is None:
+    if found is None and run.run_dir.record.is_running():
         raise UsageError(
             f"{run.run_dir} has no checkpoint yet; it appears after checkpoint.interval generations"
         )
+    if found is None:
+        raise UsageError(f"{run.run_dir} has no checkpoint: the run ended before it saved one")
     return found
 
 

@@ -117,4 +117,7 @@ def test_what_cannot_be_evaluated_is_one_line(run: RunDirectory, capsys: pytest.
     assert "run.json cannot be read as a run record" in capsys.readouterr().err
     empty = RunDirectory.create(run.path.parents[2], "hopper", "mujoco", "fastsac")
     assert main(["eval", str(empty.path)]) == 2
-    assert "no checkpoint yet" in capsys.readouterr().err
+    assert "has no checkpoint: the run ended before it saved one" in capsys.readouterr().err
+    empty.record.begin()  # by this process, which lives
+    assert main(["eval", str(empty.path)]) == 2
+    assert "no checkpoint yet; it appears after checkpoint.interval" in capsys.readouterr().err
