@@ -16,7 +16,7 @@ def main(words: list[str], program: str) -> int:
     arguments = Arguments(program, "Shows the log of one worker of a run, or of all workers merged by time.")
     arguments.add_argument("run", metavar="RUN", help="a run directory, a checkpoint, or 'latest'")
     arguments.add_argument(
-        "worker", nargs="?", metavar="WORKER", help="one worker, such as collector0; all without it"
+        "worker", nargs="?", metavar="WORKER", help="one worker, such as collector-0; all without it"
     )
     arguments.add_argument(
         "-f", "--follow", action="store_true", help="go on with new lines until the run ends"

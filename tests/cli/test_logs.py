@@ -38,5 +38,13 @@ def test_all_logs_are_merged_and_one_stands_alone(
 
 @pytest.mark.covers("U1")
 def test_an_unknown_worker_gets_the_nearest(run: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["logs", str(run.path), "colector-0"]) == 2
-    assert "'collector-0'" in capsys.readouterr().err
+    for name in ("colector-0", "collector0"):
+        assert main(["logs", str(run.path), name]) == 2
+        assert "did you mean 'collector-0'?" in capsys.readouterr().err
+
+
+def test_the_worker_that_the_help_names_is_one(run: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["logs", "--help"])
+    example = capsys.readouterr().out.split("such as ")[1].split(";")[0]
+    assert shown(capsys, str(run.path), example) == [1, 3]
