@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -9,12 +10,14 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec as EnvSpecification
+from gymnasium.envs.registration import load_env_creator
 from numpy.typing import NDArray
 
 from motrix_rl.envs.base import BatchEnv, Float32, StepBuffers, WorldError, WorldIds
 from motrix_rl.envs.options import EnvOptions, GymnasiumOptions
 from motrix_rl.envs.spec import EnvSpec
-from motrix_rl.errors import UsageError, did_you_mean
+from motrix_rl.errors import UsageError, nearest
 
 
 class GymnasiumBatchEnv(BatchEnv):
@@ -144,10 +147,43 @@ def _make(env_id: str, options: GymnasiumOptions) -> gym.Env[Any, Any]:
     try:
         return gym.make(env_id, disable_env_checker=True, **limit, **options.kwargs)
     except gym.error.UnregisteredEnv as error:
-        hint = did_you_mean(env_id.rpartition(":")[2], sorted(gym.registry))
+        found = _nearest_id(env_id)
+        hint = "" if found is None else f"; did you mean '{found}'?"
         raise UsageError(f"gymnasium knows no environment {env_id!r}{hint}") from error
     except (gym.error.Error, ImportError, TypeError) as error:
         raise UsageError(f"cannot make {env_id!r}: {error}") from error
+
+
+def _nearest_id(env_id: str) -> str | None:
+    """The registered id most like `env_id`, its module before it; the newest version, and one that can be made."""
+    module, _, wanted = env_id.rpartition(":")
+    newest: dict[str, EnvSpecification] = {}
+    for spec in gym.registry.values():
+        name = _without_version(spec.id)
+        if name not in newest or (spec.version or 0) > (newest[name].version or 0):
+            newest[name] = spec
+    # Without versions: `-v9` is like `-v2`, and would make unlike names alike.
+    while (name := nearest(_without_version(wanted), newest)) is not None:
+        spec = newest.pop(name)
+        if _is_installed(spec):
+            ours = str(spec.entry_point).startswith("gymnasium.")
+            return ":".join(filter(None, ("gymnasium" if ours else module, spec.id)))
+    return None
+
+
+def _without_version(env_id: str) -> str:
+    return re.sub(r"-v\d+$", "", env_id)
+
+
+def _is_installed(spec: EnvSpecification) -> bool:
+    """Whether what an environment is made of can be imported; some of Gymnasium's own need packages of others."""
+    if not isinstance(spec.entry_point, str):
+        return spec.entry_point is not None
+    try:
+        load_env_creator(spec.entry_point)
+    except (ImportError, AttributeError, gym.error.Error):
+        return False
+    return True
 
 
 def _action_space(env_id: str, space: spaces.Space[Any]) -> spaces.Box:

@@ -99,8 +99,11 @@ def test_whole_numbered_actions_are_rounded_and_shaped() -> None:
         (f"{MODULE}:MotrixUnbounded-v0", "1 of 2 actions have no finite bounds"),
         (f"{MODULE}:MotrixWords-v0", r"observation\['inner'\]\['word'\] is Discrete\(7\)"),
         ("gymnasium:CartPole-v1", "continuous actions"),
-        ("gymnasium:Pendulm-v1", "did you mean 'Pendulum-v1'"),
-        ("gymnasium:Pendulum-v9", "did you mean 'Pendulum-v1'"),
+        ("gymnasium:Pendulm-v1", "did you mean 'gymnasium:Pendulum-v1'"),
+        ("Pendulum-v9", "did you mean 'gymnasium:Pendulum-v1'"),
+        ("gymnasium:Hoper-v2", "did you mean 'gymnasium:Hopper-v5'"),
+        ("gymnasium:Nope-v9", "knows no environment 'gymnasium:Nope-v9'$"),
+        (f"{MODULE}:MotrixWord-v0", f"did you mean '{MODULE}:MotrixWords-v0'"),
         ("no_such_module:Thing-v0", "no module 'no_such_module'"),
     ],
 )
