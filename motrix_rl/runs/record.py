@@ -46,6 +46,9 @@ class RunRecord:
             data = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
+        except NotADirectoryError as error:
+            file = next(place for place in self.path.parents if place.is_file())
+            raise UsageError(f"{file} is a file, not a run directory") from error
         except (ValueError, OSError) as error:
             raise UsageError(f"{self.path} cannot be read as a run record: {error}{_MEND}") from error
         if not isinstance(data, dict):

@@ -95,6 +95,16 @@ def test_open(tmp_path: Path) -> None:
         RunDirectory.open(tmp_path)
 
 
+@pytest.mark.covers("U1")
+@pytest.mark.parametrize("below", [".", "below/that"])
+def test_a_record_below_a_file(below: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("{}")
+    with pytest.raises(UsageError) as caught:
+        RunDirectory(file / below).record.read()
+    assert str(caught.value) == f"{file} is a file, not a run directory"
+
+
 def test_record_of_a_life_and_the_next(tmp_path: Path) -> None:
     run = create(tmp_path)
     run.record.begin(topology={"learners": [0]}, extra={"note": float("nan"), "path": tmp_path})
