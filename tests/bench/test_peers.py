@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ from tests.bench.peers.campaign import Campaign, follow, spread
 from tests.bench.peers.children import Child
 from tests.bench.peers.contestants import Contestant, Ours, Progress
 from tests.bench.peers.curves import Curve, Point, limit_for, read_curve, time_to, write_curve
+
+ROOT = Path(__file__).resolve().parents[2]
 
 #: A little curve: seconds, steps, updates, return.
 RECORDED = ((57.8, 2000, 1899, -261.4), (118.2, 4000, 3899, 74.3), (179.9, 6000, 5899, 1210.6))
@@ -134,6 +137,24 @@ def test_the_table_has_medians_ranges_and_ratios() -> None:
     assert "| sbx | 720 | 1 | 12.0 |" in lines[4]
     assert "| hopper, 1500 | motrixlab | failed: ImportError: no simulator | 1 |" in lines[5]
     assert any("2026-11-29, a processor, cores 0,1: torch 2.13.0" in line for line in lines)
+
+
+def test_a_reader_that_has_seen_enough_is_no_fault(tmp_path: Path) -> None:
+    write_curve(curves.curve_path(tmp_path, "halfcheetah", "ours", 0), passes_at(50.0))
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.bench.peers", "table", "--out", str(tmp_path)],
+            cwd=ROOT,
+            stdout=write,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_median_of_seeds_that_partly_got_there() -> None:

@@ -52,8 +52,15 @@ def _main(words: list[str]) -> int:
     if verb == "run":
         fine = _campaign(given).run()
     found = load(given.out)
-    print(json.dumps(found, indent=1) if given.json else markdown(found))
+    _show(json.dumps(found, indent=1) if given.json else markdown(found))
     return 0 if fine else 1
+
+
+def _show(text: str) -> None:
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python complains once more at exit
 
 
 def _arguments(verb: str) -> Arguments:
