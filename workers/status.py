@@ -239,7 +239,7 @@ class StatusBoard:
                     phase_seconds=since,
                     pid=row.pid or None,
                     last_line=self._output.last_line(row.name),
-                    ready=row.name in ready,
+                    ready=row.name in ready and row.phase is not Phase.DONE,
                     extra=f"restarted {worker.incarnation}x" if worker.incarnation else "",
                 )
             )

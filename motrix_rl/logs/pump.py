@@ -83,6 +83,9 @@ class WorkerOutput:
         self._write_ends: list[int] = []
         self._readers: dict[int, tuple[int, LineSplitter]] = {}
         self.lost_lines = 0
+        self._begin = 0  # bytes that earlier lives have written
+        with contextlib.suppress(OSError):
+            self._begin = self.path.stat().st_size
         self._tail_key: tuple[int, int] | None = None
         self._tail_line = ""
         for level in (logging.INFO, logging.WARNING):
@@ -160,12 +163,14 @@ class WorkerOutput:
         return written
 
     def last_line(self) -> str:
-        """Newest message in the log without its prefix, whoever wrote it: the worker or this pump."""
+        """Newest message of this life without its prefix, whoever wrote it: the worker or this pump."""
         try:
             status = self.path.stat()
             key = (status.st_size, status.st_mtime_ns)
+            if status.st_size < self._begin:
+                self._begin = 0  # a log that was begun anew
             if key != self._tail_key:
-                lines = tail(self.path, 1)
+                lines = tail(self.path, 1) if status.st_size > self._begin else []
                 parsed = parse(lines[0]) if lines else None
                 self._tail_line = parsed.message if parsed else (lines[0] if lines else "")
                 self._tail_key = key

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import multiprocessing
 import multiprocessing.resource_tracker
 import os
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 
 from motrix_rl.logs import STACK_SIGNAL, OutputPump, tail
-from motrix_rl.logs.lines import parse
+from motrix_rl.logs.lines import format_lines, parse
 from tests.logs import procs_logs as procs
 
 pytestmark = pytest.mark.timeout(60)
@@ -256,3 +257,16 @@ def test_redirection_is_undone_after_an_error_and_with_closed_descriptors(
         os.close(saved)
     pump.drain()
     assert pump.last_line("w") == "again"
+
+
+def test_the_last_line_is_one_of_this_life(pump: OutputPump, tmp_path: Path) -> None:
+    path = tmp_path / "w.log"
+    path.write_text(format_lines("w", logging.INFO, "done"))
+    with pump.add("w", path).redirected():
+        assert pump.last_line("w") == ""
+        os.write(1, b"hello\n")
+    pump.drain()
+    assert pump.last_line("w") == "hello"
+    path.unlink()  # a log that is begun anew is all of this life, though shorter than the old one
+    path.write_text(format_lines("w", logging.INFO, "x"))
+    assert pump.last_line("w") == "x"

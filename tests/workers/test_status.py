@@ -85,6 +85,8 @@ def test_the_boot_shows_every_worker_its_phase_and_its_last_line(view: View) -> 
     assert workers["collector-1"].phase == "building"
     assert workers["collector-1"].last_line == "last of collector-1"
     assert [name for name, worker in workers.items() if worker.ready] == ["learner-0"]
+    view.boards["learner-0"].set_phase(Phase.DONE)  # after a Ctrl-C, instead of beginning
+    assert not any(worker.ready for worker in view.board.boot_view().workers)
     view.board.started()
     assert not view.board.booting
 
