@@ -49,7 +49,11 @@ def ring_bytes(request: TrainerRequest, collector: CollectorInfo) -> int:
 
 
 def account(topology: TrainerTopology, request: TrainerRequest) -> list[Item]:
-    """Everything this machine's share of the run allocates, one item a place and kind."""
+    """What this machine's share of the run allocates, one item a place and kind.
+
+    Not the worlds: what one takes is known only once its simulator has stepped. In `mujoco.batch` it is a few KiB,
+    or 0.2 MiB for a humanoid whose body forces are kept.
+    """
     items = [
         *_ring_items(topology, request),
         *_learner_items(topology, request),
@@ -57,8 +61,6 @@ def account(topology: TrainerTopology, request: TrainerRequest) -> list[Item]:
     ]
     workers = len(topology.learners) + len(topology.collectors) + (topology.evaluator is not None)
     items += [Item("worker processes", "host", request.worker_host_bytes)] * workers
-    worlds = sum(collector.num_envs for collector in topology.collectors)
-    items.append(Item("environments", "host", worlds * request.env_bytes_per_env, worlds))
     items.extend(_context_items(topology))
     return _merged(items)
 

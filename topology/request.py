@@ -65,7 +65,6 @@ class TrainerRequest(BaseModel):
     replay_bytes: Bytes = Field(0, description="bytes of the whole replay, over all ranks of all machines")
     policy_bytes: Bytes = Field(0, description="bytes of one version of the policy in the mailbox")
     learner_bytes: Bytes = Field(0, description="bytes of networks, optimisers and activations of one rank")
-    env_bytes_per_env: Bytes = Field(0, description="bytes of one simulated world")
     worker_host_bytes: Bytes = Field(
         300 << 20, description="host bytes of a worker process before it holds any of the above"
     )

@@ -32,7 +32,7 @@ def test_the_account_adds_up() -> None:
     spec = machine({0: "0-7"}, memory_available=GIB)
     wish = request(
         **PLAIN, num_learners=2, num_collectors=4, slot_bytes_per_env=100, ring_capacity=5, replay_bytes=1000,
-        policy_bytes=7, learner_bytes=11, env_bytes_per_env=3,
+        policy_bytes=7, learner_bytes=11,
     )  # fmt: skip
     sizes = {item.what: item.size for item in account(resolve_trainer_topology(spec, wish), wish)}
     assert sizes == {
@@ -40,7 +40,6 @@ def test_the_account_adds_up() -> None:
         "replay": 1000,
         "networks and optimisers": 22,
         "weight mailboxes": 21,
-        "environments": 64 * 3,
     }
 
 

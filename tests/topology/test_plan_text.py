@@ -26,7 +26,6 @@ DEFAULT = TrainerRequest(
     replay_bytes=6 * GIB,
     policy_bytes=2 << 20,
     learner_bytes=GIB,
-    env_bytes_per_env=64 << 10,
 )
 
 
