@@ -13,6 +13,7 @@ from motrix_rl.config import dump_config, load_saved
 from motrix_rl.errors import MotrixError, UsageError
 from motrix_rl.runs import RunDirectory, newest_run, resolve_run
 from motrix_rl.runs.atomic import replace_file
+from motrix_rl.runs.lock import still_running
 from motrix_rl.tasks.registry import parse_task
 from topology import to_json
 from topology.description import describe_machine
@@ -181,11 +182,14 @@ def _find_resume(
         run = _automatic(config)
         if run is None:
             return None, None
+        run.claim()  # before any look: of two that resume at once, one sees what the other has begun
         _refuse_running(run)
         newest = CheckpointStore(run.checkpoints, config.checkpoint.keep_last).newest_valid(on_skip)
         return run, None if newest is None else newest.path
     resolved = resolve_run(config.resume, config.runs_root)
     run = resolved.run_dir
+    if resolved.checkpoint is None and config.run_dir is None:
+        run.claim()
     _refuse_running(run)
     if resolved.checkpoint is not None:
         return None, open_checkpoint(resolved.checkpoint).path
@@ -209,7 +213,6 @@ def _automatic(config: RootConfig) -> RunDirectory | None:
 
 
 def _refuse_running(run: RunDirectory) -> None:
-    if run.record.is_running():
-        raise UsageError(
-            f"{run.path} is still running; wait for its end, or start another run without resume"
-        )
+    runner = run.record.runner()
+    if runner is not None:
+        raise UsageError(still_running(run.path, runner))

@@ -39,6 +39,7 @@ def run_training(config: RootConfig) -> int:
         supervisor = _set_up(launch)
         code = supervisor.run()
         launch.party.leave()
+        launch.start.directory.release()
         # Over several machines the launcher starts all supervisors again: `torchrun --max-restarts`.
         if machines is not None or not supervisor.learner_failed:
             return code

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from motrix_rl.errors import MotrixError, UsageError
+from motrix_rl.runs.lock import RunLock
 from motrix_rl.runs.record import RunRecord
 
 # Any of these makes a directory somebody's run; a log file of a job scheduler does not.
@@ -23,7 +24,9 @@ def safe_name(name: str) -> str:
 
 
 class RunDirectory:
-    """Names of everything in one run directory. Holds no open file; any number of readers may have one.
+    """Names of everything in one run directory; any number of readers may have one.
+
+    It holds no open file, but for the lock of the one process that runs in it (`claim`).
 
     Attributes:
         path: The directory, absolute.
@@ -49,6 +52,7 @@ class RunDirectory:
         self.run_json = self.path / "run.json"
         self.record = RunRecord(self.run_json)
         self._is_ours = False
+        self._lock: RunLock | None = None
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -68,7 +72,7 @@ class RunDirectory:
     @classmethod
     def create(cls, root: str | os.PathLike[str], task: str, backend: str, algo: str,
                run_dir: str | os.PathLike[str] | None = None) -> RunDirectory:  # fmt: skip
-        """Makes a new run directory with its folders.
+        """Makes a new run directory with its folders, claimed for this process.
 
         Args:
             root: Where runs go when `run_dir` is None, usually `runs`.
@@ -78,18 +82,21 @@ class RunDirectory:
             run_dir: The user's own choice of directory; missing parents are made.
 
         Raises:
-            UsageError: `run_dir` holds a run already, or the directory cannot be made or written.
+            UsageError: `run_dir` holds a run already, perhaps one that goes on, or the directory cannot be made
+                or written.
             MotrixError: The disk refuses the first file. In neither case is anything left behind.
         """
         if run_dir is not None:
             run = cls(Path(run_dir).expanduser())
-            run._refuse_if_taken()
             run._is_ours = not os.path.exists(run.path)
             _make(run.path, exist_ok=True)
+            run.claim()  # before the look: of two that start at once, one sees what the other has made
+            run._refuse_if_taken()
         else:
             parent = Path(root).expanduser() / safe_name(task) / f"{safe_name(backend)}.{safe_name(algo)}"
             run = cls(_make_new(parent))
             run._is_ours = True
+            run.claim()
         try:
             run.ensure_folders()
             run.record.update(
@@ -105,10 +112,30 @@ class RunDirectory:
         for file in (self.config_path, self.run_json):
             with contextlib.suppress(OSError):
                 file.unlink()
+        self.release(remove=True)
         folders = [self.logs, self.async_errors, self.checkpoints]
         for folder in [*folders, self.path] if self._is_ours else folders:
             with contextlib.suppress(OSError):
                 folder.rmdir()
+
+    def claim(self) -> None:
+        """Keeps other processes from running in this directory, until `release` or the end of this process.
+
+        Where it is held already, it is made sure that the lock is still in place.
+
+        Raises:
+            UsageError: Another process runs in it.
+        """
+        if self._lock is None or not self._lock.is_in_place:
+            lock, self._lock = RunLock(self.path / ".lock"), self._lock
+            self.release()
+            self._lock = lock
+
+    def release(self, *, remove: bool = False) -> None:
+        """Ends `claim`; `remove` takes its trace away, too. May be called more than once."""
+        if self._lock is not None:
+            self._lock.release(remove=remove)
+            self._lock = None
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunDirectory:
@@ -161,6 +188,7 @@ class RunDirectory:
     def _refuse_if_taken(self) -> None:
         found = [name for name in _TRACES if os.path.lexists(self.path / name)]
         if found:
+            self.release(remove=True)
             raise UsageError(
                 f"run_dir={self.path} already holds a run ({found[0]}); "
                 f"go on with it by resume={self.path}, or name another run_dir"

@@ -77,6 +77,7 @@ class RunKeeper:
         lost = f"{names} of the running run in {self._directory} were deleted or moved"
         try:
             self._directory.ensure_folders()
+            self._directory.claim()  # the lock went with the directory
             for path in missing:
                 replace_file(path, self._files[path])
         except (MotrixError, OSError) as error:

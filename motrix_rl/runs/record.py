@@ -110,14 +110,17 @@ class RunRecord:
 
     def is_running(self) -> bool:
         """Whether the run goes on: it says so, and its process is not known to be gone."""
+        return self.runner() is not None
+
+    def runner(self) -> tuple[str, int] | None:
+        """Host and process of a run that goes on; None where `is_running` is false."""
         data = self.read()
         if data.get("outcome") != "running":
-            return False
+            return None
         owner = data.get("process") or {}
-        alive = processes.is_alive(
-            str(owner.get("host")), int(owner.get("pid") or 0), int(owner.get("start_ticks") or 0) or None
-        )
-        return alive is not False
+        host, pid = str(owner.get("host")), int(owner.get("pid") or 0)
+        alive = processes.is_alive(host, pid, int(owner.get("start_ticks") or 0) or None)
+        return None if alive is False else (host, pid)
 
 
 def _now() -> str:

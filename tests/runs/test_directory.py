@@ -24,7 +24,7 @@ def test_a_new_run_has_its_place_and_folders(tmp_path: Path) -> None:
     assert len(runs) == 20
     for path in runs:
         assert path.parent == tmp_path / "gymnasium_Pendulum-v1" / "gymnasium.fastsac"
-        assert sorted(os.listdir(path)) == ["async_errors", "checkpoints", "logs", "run.json"]
+        assert sorted(os.listdir(path)) == [".lock", "async_errors", "checkpoints", "logs", "run.json"]
     run = RunDirectory.open(path)
     assert run.log_path("collector-0") == run.logs / "collector-0.log"
     assert os.fspath(run) == str(path) and run == RunDirectory(path)
@@ -46,6 +46,9 @@ def test_a_chosen_directory(tmp_path: Path) -> None:
     chosen = tmp_path / "not" / "yet" / "there"
     run = create(tmp_path, chosen)
     assert run.path == chosen
+    with pytest.raises(UsageError, match=rf"{chosen} is still running \(process {os.getpid()} on "):
+        create(tmp_path, chosen)
+    run.release()
     with pytest.raises(UsageError, match=f"already holds a run .*resume={chosen}, or name another run_dir"):
         create(tmp_path, chosen)
     with_log = tmp_path / "with-log"
@@ -119,7 +122,7 @@ def test_record_of_a_life_and_the_next(tmp_path: Path) -> None:
     assert second["outcome"] == "running" and second["reason"] is None and second["ended_at"] is None
     assert [life["outcome"] for life in second["history"]] == ["interrupted"]
     assert second["history"][0]["started_at"] == first["started_at"] and second["task"] == first["task"]
-    assert sorted(os.listdir(run.path)) == ["async_errors", "checkpoints", "logs", "run.json"]
+    assert sorted(os.listdir(run.path)) == [".lock", "async_errors", "checkpoints", "logs", "run.json"]
 
 
 def test_a_killed_run_is_not_running(tmp_path: Path) -> None:
@@ -147,7 +150,7 @@ def test_a_damaged_or_unwritable_record(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(MotrixError, match="cannot be written: No space left"):
         run.record.update({"x": 1})
     monkeypatch.undo()
-    assert run.run_json.read_bytes() == before and len(os.listdir(run.path)) == 4
+    assert run.run_json.read_bytes() == before and len(os.listdir(run.path)) == 5
     run.run_json.write_text("{")
     with pytest.raises(MotrixError, match="cannot be read as a run record"):
         run.record.read()

@@ -45,6 +45,7 @@ def run_with(directory: Path, *generations: int, ended: bool = True) -> RunDirec
         store.commit(generation, facts)
     if ended:
         start.directory.record.finish("finished")
+    start.directory.release()
     return start.directory
 
 
@@ -124,6 +125,23 @@ def test_a_run_that_is_done_or_going_on_or_has_no_checkpoint_is_refused(
     empty = run_with(tmp_path / "empty")
     with pytest.raises(UsageError, match="no checkpoint"):
         prepared(plan, resume=empty.path)
+
+
+@pytest.mark.covers("C2", "U1")
+@pytest.mark.parametrize("how", ["resume", "auto"])
+def test_a_run_that_another_is_just_going_on_with_is_refused(
+    how: str, plan: TrainingPlan, tmp_path: Path
+) -> None:
+    """Of two that start at once, the second looks before the first has said in the record that it runs."""
+    run = run_with(tmp_path / "run", 20)
+    first = RunDirectory(run.path)
+    first.claim()
+    words = {"resume": run.path} if how == "resume" else {"resume": "auto", "run_dir": run.path}
+    with pytest.raises(UsageError, match=rf"is still running \(process {os.getpid()} on "):
+        prepared(plan, **words)
+    assert run.record.read()["outcome"] == "finished"
+    first.release()
+    assert prepared(plan, **words).generation == 20
 
 
 @pytest.mark.covers("C2")
