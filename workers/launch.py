@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from motrix_rl.errors import MotrixError, UsageError
 from motrix_rl.runs import RunDirectory
 from topology import TopologyError, World
+from workers.agreement import shared_settings
 from workers.ipc_check import with_working_ipc
-from workers.machines import Machines, Meeting, NoMeetingError, listen
+from workers.machines import Machines, Meeting, NoMeetingError, SettingsDifferError, listen
 from workers.planning import TrainingPlan, make_plan
 from workers.preflight import check_before_start
 from workers.resume import RunStart, prepare_run
@@ -76,7 +77,7 @@ def prepare_launch(config: RootConfig, machines: Machines | None) -> Launch:
         machines: the machines of the run, or None for this one alone.
 
     Raises:
-        UsageError: the request is wrong.
+        UsageError: the request is wrong, or not the same on all machines.
         TopologyError: it does not fit the machine.
         MotrixError: the other machines cannot be reached, or one of them has failed.
     """
@@ -96,13 +97,14 @@ def prepare_launch(config: RootConfig, machines: Machines | None) -> Launch:
     except NoMeetingError:
         raise
     except (MotrixError, TopologyError) as fault:
-        _refuse(machines, meeting, str(fault))
+        _refuse(machines, meeting, fault)
         raise
 
 
 def _launch_together(
     config: RootConfig, machines: Machines, meeting: Meeting, plan: TrainingPlan, notes: tuple[str, ...]
 ) -> Launch:
+    meeting.agree(shared_settings(config))
     if machines.restarts > 0 and config.resume is None:
         # The launcher has started the run again: it goes on from where it was.
         config = config.model_copy(update={"resume": "auto"})
@@ -117,14 +119,17 @@ def _launch_together(
     return Launch(plan, start, Party(group=group, listener=listener, meeting=meeting), notes)
 
 
-def _refuse(machines: Machines, meeting: Meeting | None, reason: str) -> None:
+def _refuse(machines: Machines, meeting: Meeting | None, fault: Exception) -> None:
     """Tells the other machines, if they are there, that this one takes no part."""
     try:
-        party = Party(meeting=meeting or Meeting(machines, TELL_S))
+        meeting = meeting or Meeting(machines, TELL_S)
     except NoMeetingError:
         return
-    party.tell_failed(reason)
-    party.leave()
+    if isinstance(fault, SettingsDifferError):
+        meeting.tell_differ(str(fault))
+    else:
+        meeting.tell_failed(str(fault))
+    meeting.leave()
 
 
 def _start_as_data(start: RunStart, group: tuple[str, int]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 
 from motrix_rl.errors import MotrixError, UsageError
+from workers.agreement import differences
 
 log = logging.getLogger(__name__)
 
@@ -131,6 +132,10 @@ class NoMeetingError(MotrixError):
     """The other machines cannot be reached."""
 
 
+class SettingsDifferError(UsageError):
+    """The machines were started with different settings; raised on all of them."""
+
+
 class Meeting:
     """Where the supervisors of several machines agree, up to the moment when all are ready.
 
@@ -162,23 +167,54 @@ class Meeting:
                 f"the machines' meeting point {address} cannot be reached: {_first_line(fault)}"
             ) from fault
 
+    def agree(self, settings: dict[str, Any]) -> None:
+        """Every machine passes its settings; machine 0 waits for all, and starts nothing where they differ.
+
+        The others hear of it in `tell`, from the failure that machine 0 then tells.
+
+        Raises:
+            SettingsDifferError: on machine 0: they differ.
+            MotrixError: on machine 0: another has not come within the limit, or has failed.
+        """
+        if self.machines.node_rank > 0:
+            self._store.set(self._settings_key(self.machines.node_rank), json.dumps(settings))
+            return
+        deadline = time.monotonic() + self._timeout_s
+        theirs = {
+            node: self._wait_for(self._settings_key(node), deadline, f"machine {node} has not come")
+            for node in range(1, self.machines.nnodes)
+        }
+        if found := differences(settings, theirs):
+            raise SettingsDifferError(f"the machines' settings differ: {'; '.join(found)}")
+
+    def _settings_key(self, node: int) -> str:
+        return f"{self._prefix}settings/{node}"
+
     def tell(self, value: dict[str, Any] | None) -> dict[str, Any]:
         """Machine 0 passes plain data, the others None; all return machine 0's.
 
         Raises:
+            SettingsDifferError: the machines' settings differ.
             MotrixError: machine 0 said nothing within the limit, or some machine has failed.
         """
         key = self._prefix + "start"
         if value is not None:
             self._store.set(key, json.dumps(value))
-        deadline = time.monotonic() + self._timeout_s
-        while (why := self.failure()) is None:
+        return self._wait_for(key, time.monotonic() + self._timeout_s, "machine 0 has not started the run")
+
+    def _wait_for(self, key: str, deadline: float, otherwise: str) -> dict[str, Any]:
+        """Waits until a machine has said something.
+
+        Raises:
+            MotrixError: the deadline (monotonic seconds) has passed, or some machine has failed.
+        """
+        while (fault := self._heard()) is None:
             if self._store.check([key]):
                 return json.loads(self._store.get(key))
             if time.monotonic() > deadline:
-                raise MotrixError(f"machine 0 did not start the run within {self._timeout_s:g} s")
+                raise MotrixError(f"{otherwise} within {self._timeout_s:g} s")
             time.sleep(LOOK_S)
-        raise MotrixError(why)
+        raise fault
 
     def all_ready(self) -> bool:
         """Says once that all workers of this machine are ready, and whether every machine has; does not wait."""
@@ -191,22 +227,34 @@ class Meeting:
     def tell_failed(self, reason: str) -> None:
         """This machine takes no part; the others need not wait for it. What another has said before stays."""
         who = f"machine {self.machines.node_rank} ({socket.gethostname()})"
+        self._tell_end({"why": f"{who} did not start: {reason}", "differ": False})
+
+    def tell_differ(self, reason: str) -> None:
+        """The settings differ: that is no machine's fault alone, and all end with the same line."""
+        self._tell_end({"why": reason, "differ": True})
+
+    def _tell_end(self, end: dict[str, Any]) -> None:
         try:
-            self._store.compare_set(self._prefix + "failed", "", f"{who} did not start: {reason}")
+            self._store.compare_set(self._prefix + "failed", "", json.dumps(end))
             self._know_failure()
         except RuntimeError as fault:  # the store is gone, and with it those who would listen
             log.warning("the other machines could not be told: %s", _first_line(fault))
 
     def failure(self) -> str | None:
         """Which machine has failed to start, and why; None while none has. Does not wait."""
+        fault = self._heard()
+        return None if fault is None else str(fault)
+
+    def _heard(self) -> MotrixError | None:
         key = self._prefix + "failed"
         try:
             if not self._store.check([key]):
                 return None
             self._know_failure()
-            return self._store.get(key).decode()
+            end = json.loads(self._store.get(key))
         except RuntimeError as fault:  # torch's DistNetworkError
-            return f"machine 0 ({self.machines.master_addr}) is gone: {_first_line(fault)}"
+            return MotrixError(f"machine 0 ({self.machines.master_addr}) is gone: {_first_line(fault)}")
+        return SettingsDifferError(end["why"]) if end["differ"] else MotrixError(end["why"])
 
     def leave(self) -> None:
         """After a start that failed: machine 0 stays until all others know, or a moment."""

@@ -140,6 +140,30 @@ def test_a_machine_that_refuses_a_run_says_so_to_the_others(culprit: int, tmp_pa
             run.assert_nothing_left()
 
 
+@pytest.mark.covers("U1", "H2")
+def test_machines_with_different_settings_refuse_to_start(tmp_path: Path) -> None:
+    port = free_port()
+    each = [
+        options(async__boot_timeout_s=60, seed=1, logging__level="debug"),
+        options(async__boot_timeout_s=60, seed=2, algo__agent__gamma=0.5, async__learner_cpu_cores="0"),
+    ]
+    with contextlib.ExitStack() as stack:
+        runs = [
+            stack.enter_context(Run(tmp_path / "run", settings, launched(node, port)))
+            for node, settings in enumerate(each)
+        ]
+        told = (
+            "error: the machines' settings differ: algo.agent.gamma=0.99 on machine 0 and 0.5 on machine 1; "
+            "seed=1 on machine 0 and 2 on machine 1"
+        )
+        for run in runs:
+            assert run.finish(60) == 2, run.output
+            assert told in " ".join(run.output.split())
+            assert "Traceback" not in run.output
+            run.assert_nothing_left()
+        assert not runs[0].directory.exists()
+
+
 def allowed(prefix: list[str]) -> bool:
     """Whether a command that starts with these words runs at all."""
     import subprocess

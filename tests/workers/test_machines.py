@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from motrix_rl.config import load_config
 from motrix_rl.errors import UsageError
+from workers.agreement import MAY_DIFFER, by_dotted_name, differences, shared_settings
 from workers.machines import Machines
 
 GOOD = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
@@ -38,3 +40,29 @@ def test_a_variable_that_is_no_such_number_is_one_line(name: str, value: str, to
     with pytest.raises(UsageError) as caught:
         Machines.take_from({**GOOD, name: value})
     assert told in str(caught.value)
+
+
+@pytest.mark.covers("U1")
+def test_what_differs_between_machines_is_named_once_with_its_values() -> None:
+    options = "algo.trainer.async_options."
+    own = [
+        f"{options}learner_cpu_cores=0",
+        f"{options}transition_ipc=off",
+        "logging.console=plain",
+        "run_dir=x",
+    ]
+    ours, same = shared_settings(load_config([])), shared_settings(load_config(own))
+    assert ours == same
+    assert differences(ours, {1: same, 2: same}) == []
+    other = shared_settings(load_config(["seed=3", "algo.agent.gamma=0.5"]))
+    older = {key: value for key, value in ours.items() if key != "lag"}
+    assert differences(ours, {1: same, 2: other, 3: other, 4: older}) == [
+        "algo.agent.gamma=0.99 on machine 0 and 0.5 on machine 2 (and others on 1 more)",
+        "lag=1 on machine 0 and unknown on machine 4",
+        "seed=0 on machine 0 and 3 on machine 2 (and others on 1 more)",
+    ]
+
+
+def test_all_options_that_may_differ_are_there() -> None:
+    flat = by_dotted_name(load_config([]).model_dump())
+    assert set(flat) >= MAY_DIFFER
