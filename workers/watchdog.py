@@ -145,8 +145,7 @@ class Watchdog:
         return [
             f"{worker.name} ({rows[worker.name].phase.name.lower()})"
             for worker in at_it
-            if rows[worker.name].heartbeat_age_s <= self._limit
-            and not is_stopped(worker.process.pid)
+            if rows[worker.name].heartbeat_age_s <= self._limit and not is_stopped(worker.process.pid)
         ]
 
     def _stopped_for(self, worker: Worker, now: float) -> float:

@@ -15,7 +15,16 @@ import pytest
 
 import workers.watchdog as watchdog
 from transport import ControlBlock, Counter, Phase
-from workers.watchdog import BOOTING, UNLIMITED, WAITS, Watchdog, by_suspicion, left_behind, process_state, told
+from workers.watchdog import (
+    BOOTING,
+    UNLIMITED,
+    WAITS,
+    Watchdog,
+    by_suspicion,
+    left_behind,
+    process_state,
+    told,
+)
 
 
 @dataclass
