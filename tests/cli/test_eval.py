@@ -112,6 +112,7 @@ def test_what_cannot_be_evaluated_is_one_line(run: RunDirectory, capsys: pytest.
     assert f"error: {run.path} has no checkpoint that is whole: step_000000020: " in line
     assert "; step_000000010: " in line
     assert len(line.splitlines()) == 1
+    run.release()  # its process is this one
     run.run_json.write_text("{ cut")
     assert main(["train", f"resume={run.path}"]) == 2
     assert "run.json cannot be read as a run record" in capsys.readouterr().err
