@@ -114,7 +114,7 @@ def test_a_disk_that_fills_up_costs_what_does_not_fit_and_no_more(tmp_path: Path
             assert_no_stack_trace(run)
         fill(seen)
         with Run(directory, {"resume": directory}, room.prefix, resumed=True) as run:
-            assert_one_line(run, 1, r"error: \S+/config\.yaml cannot be written: No space left on device")
+            assert_one_line(run, 1, r"error: \S+/run\.json cannot be written: No space left on device")
         ballast.unlink()
         go_on(room, directory, seen)
 
@@ -142,7 +142,7 @@ def test_a_disk_without_room_for_logs_is_told_before_anything_runs(tmp_path: Pat
     directory = tmp_path / "run"
     directory.mkdir()
     with (
-        Room(f"mount -t tmpfs -o nr_inodes=7 none {directory}") as room,
+        Room(f"mount -t tmpfs -o nr_inodes=8 none {directory}") as room,
         Run(directory, ENDLESS, room.prefix) as run,
     ):
         assert run.finish(60) == 1
