@@ -98,19 +98,19 @@ class Machines:
             master_addr=found["MASTER_ADDR"],
             master_port=_number(found, "MASTER_PORT", 1, LAST_PORT),
             agent_store=environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
-            restarts=_number(
-                {"TORCHELASTIC_RESTART_COUNT": "0", **environment}, "TORCHELASTIC_RESTART_COUNT", 0
-            ),
+            restarts=_number(environment, "TORCHELASTIC_RESTART_COUNT", 0, unset="0"),
         )
 
 
-def _number(variables: Mapping[str, str], name: str, least: int, most: int | None = None) -> int:
-    """A whole number that a launcher has set; 1 where it has set none.
+def _number(
+    variables: Mapping[str, str], name: str, least: int, most: int | None = None, *, unset: str = "1"
+) -> int:
+    """A whole number that a launcher has set.
 
     Raises:
         UsageError: it is none, or out of bounds.
     """
-    text = variables.get(name, "1")
+    text = variables.get(name, unset)
     value = int(text) if text.strip().isdecimal() else -1
     if value < least or (most is not None and value > most):
         bounds = f"from {least}" + (f" to {most}" if most is not None else " up")

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from motrix_rl.logs import STACK_SIGNAL
 from transport import ControlBlock, Phase, WorkerSnapshot
 from workers.fleet import Worker, send_signal
 
@@ -15,9 +16,6 @@ WAITS = frozenset({Phase.WAITING, Phase.COLLECTIVE, Phase.READY, Phase.DONE})
 #: No limit of their own: waiting for others, and work of which nobody can say how long it takes.
 UNLIMITED = WAITS | {Phase.SAVING, Phase.STOPPING}
 BOOTING = frozenset({Phase.STARTING, Phase.IMPORTING, Phase.BUILDING})
-
-#: Workers write their stacks to their log when they get this signal.
-STACKS_SIGNAL = signal.SIGUSR1
 
 #: The most that one look adds to a time: what went on while nobody looked (a stopped parent, a machine that slept)
 #: was not seen.
@@ -185,5 +183,5 @@ def process_state(pid: int) -> str:
 
 def request_stacks(worker: Worker) -> None:
     """Asks a worker to write the stacks of all its threads to its log; a stopped one is woken to do so."""
-    send_signal(worker, STACKS_SIGNAL)
+    send_signal(worker, STACK_SIGNAL)
     send_signal(worker, signal.SIGCONT)

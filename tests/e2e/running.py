@@ -103,7 +103,7 @@ class Run:
 
     def __exit__(self, *_: object) -> None:
         for pid in self.members():
-            _kill(pid, signal.SIGKILL)
+            kill(pid)
         self.process.wait(10)
 
     # What it says and leaves --------------------------------------------------------------------------------
@@ -136,11 +136,7 @@ class Run:
 
     def members(self) -> list[int]:
         """Living processes of its session (a zombie has ended)."""
-        found: list[int] = []
-        for name in os.listdir("/proc"):
-            if name.isdigit() and _session(int(name)) == self.session:
-                found.append(int(name))
-        return found
+        return living_in(self.session)
 
     def pid(self, worker: str, life: int = 0, timeout_s: float = 60.0) -> int:
         """Process id of a worker, from its log, once it is there."""
@@ -204,6 +200,11 @@ class Run:
         return processes + shared + files
 
 
+def living_in(session: int) -> list[int]:
+    """Living processes of a session (a zombie has ended)."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and _session(int(name)) == session]
+
+
 def _session(pid: int) -> int | None:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
@@ -220,9 +221,10 @@ def _command(pid: int) -> str:
         return ""
 
 
-def _kill(pid: int, signum: int) -> None:
+def kill(pid: int) -> None:
+    """SIGKILL to a process that may be gone already."""
     try:
-        os.kill(pid, signum)
+        os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
 

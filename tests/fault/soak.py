@@ -103,10 +103,15 @@ def soak(directory: Path, settings: dict[str, Any], warm_up_s: float, watched_s:
     return histories
 
 
+def total_slope_mb(histories: dict[str, History]) -> float:
+    """Growth of memory of all processes together, MB a minute."""
+    return sum(history.slope_mb() for history in histories.values())
+
+
 def faults(histories: dict[str, History], limit_mb: float = LIMIT_MB_A_MINUTE) -> list[str]:
     """What grew more than it may."""
     found = [f"{name}: {what}" for name, history in histories.items() for what in history.grown()]
-    total = sum(history.slope_mb() for history in histories.values())
+    total = total_slope_mb(histories)
     if total >= limit_mb:
         found.append(f"memory grows by {total:.2f} MB a minute, {limit_mb} are allowed")
     return found
@@ -123,8 +128,7 @@ def table(histories: dict[str, History]) -> str:
             f"| {name} | {h.memory[0] / 1e6:.1f} to {h.memory[-1] / 1e6:.1f} | {h.slope_mb():+.3f} "
             f"| {min(h.descriptors)} to {max(h.descriptors)} | {min(h.threads)} to {max(h.threads)} |"
         )
-    total = sum(h.slope_mb() for h in histories.values())
-    return "\n".join([*lines, f"| all | | {total:+.3f} | | |"])
+    return "\n".join([*lines, f"| all | | {total_slope_mb(histories):+.3f} | | |"])
 
 
 def main(words: list[str]) -> int:

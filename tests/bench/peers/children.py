@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Self
 
-import psutil
+from tests.e2e.running import kill, living_in
 
 #: Variables of the caller that would change what a trainer does by default.
 _NOT_HANDED_ON = (
@@ -71,7 +70,7 @@ class Child:
         # Workers of a trainer may be in process groups of their own, but not in other sessions.
         while members := self.members():
             for pid in members:
-                _kill(pid)
+                kill(pid)
             self._process.poll()
             time.sleep(0.02)
         self._process.wait()
@@ -85,18 +84,4 @@ class Child:
 
     def members(self) -> list[int]:
         """Living processes of its session."""
-        return [pid for pid in psutil.pids() if _lives_in(pid, self.session)]
-
-
-def _lives_in(pid: int, session: int) -> bool:
-    try:
-        return os.getsid(pid) == session and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
-        return False
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+        return living_in(self.session)
