@@ -35,16 +35,20 @@ _TABLE = np.random.default_rng(7).integers(0, 256, size=1 << 14, dtype=np.uint8)
 _TABLE[_TABLE == 0xCB] = 0  # never a poisoned flag
 
 
-def field_bytes(generation: int, name: str, nbytes: int) -> np.ndarray:
-    """The bytes of a field in slot ``generation``: a window of a random table that moves on.
+#: Flags are windows of tables of their own, all at one place, so that no row is both ended and cut.
+_CODES = _TABLE % 5
+_FLAGS = {
+    "terminated": ((_CODES == 1) | (_CODES == 4)).astype(np.uint8),
+    "truncated": ((_CODES == 2) | (_CODES == 4)).astype(np.uint8),
+    "cut": (_CODES == 3).astype(np.uint8),
+}
 
-    Of flags the last bit alone, so that some rows have ended and some have not; and no row is both ended and cut.
-    """
-    begin = (generation * 37 + FIELDS.index(name) * 1009) % (len(_TABLE) - nbytes)
-    window = _TABLE[begin : begin + nbytes]
-    if name == "cut":
-        return window & 1 & ~ended(generation)
-    return window & 1 if name in ("terminated", "truncated") else window
+
+def field_bytes(generation: int, name: str, nbytes: int) -> np.ndarray:
+    """The bytes of a field in slot ``generation``: a window of a random table that moves on."""
+    index = FIELDS.index("terminated" if name in _FLAGS else name)
+    begin = (generation * 37 + index * 1009) % (len(_TABLE) - nbytes)
+    return _FLAGS.get(name, _TABLE)[begin : begin + nbytes]
 
 
 def ended(generation: int) -> np.ndarray:
