@@ -58,12 +58,18 @@ def test_every_stage_and_the_whole_in_one_run(tmp_path: Path) -> None:
     done = bench(tmp_path, *SMALL, "--seconds", "0.3", "--rounds", "3", "--json")
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout)
-    names = ("physics_only", "env_only", "collector_only", "learner_only", "end_to_end", "end_to_end_updates")
+    names = (
+        "physics_only", "env_only", "inference_only", "collector_only", "learner_only", "end_to_end",
+        "end_to_end_updates",
+    )  # fmt: skip
     for name in names:
         assert len(found[name]["values"]) == 3
         assert 0 < found[name]["min"] <= found[name]["median"] <= found[name]["max"]
     # The same threads do more in the physics alone than with the environment around it.
     assert found["physics_only"]["median"] > found["env_only"]["median"]
+    parts = [found[name]["values"] for name in ("env_only", "inference_only", "collector_only")]
+    shares = [whole * (1 / step + 1 / act) for step, act, whole in zip(*parts, strict=True)]
+    assert found["collector_share"]["values"] == pytest.approx(shares)
     rates = [rate * 8 / 2 for rate in found["learner_updates"]["values"]]
     assert found["learner_only"]["values"] == pytest.approx(rates)
     stages = [found[name]["values"] for name in ("env_only", "collector_only", "learner_only")]

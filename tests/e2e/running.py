@@ -194,10 +194,31 @@ class Run:
 
     def _left(self) -> list[str]:
         processes = [f"process {pid} {_command(pid)}" for pid in self.members()]
-        # Names of others' runs come and go; a run of ours would name a process of its session.
         shared = [f"/dev/shm/{name}" for name in set(os.listdir("/dev/shm")) - self.shm_before]
+        if shared and not processes:
+            # Other programs' names come and go; what is left behind is used by nobody who lives.
+            shared = [path for path in shared if not in_use(path)]
         files = [str(path) for path in self.temporary.iterdir()]
         return processes + shared + files
+
+
+def in_use(path: str) -> bool:
+    """Whether a living process has the file open or mapped, as far as this user may see."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            mapped = f"{path}\n" in (process / "maps").read_text(errors="replace")
+            if mapped or any(_target(fd) == path for fd in (process / "fd").iterdir()):
+                return True
+        except OSError:  # it has ended, or is somebody else's
+            continue
+    return False
+
+
+def _target(fd: Path) -> str:
+    try:
+        return os.readlink(fd)
+    except FileNotFoundError:  # closed meanwhile
+        return ""
 
 
 def living_in(session: int) -> list[int]:

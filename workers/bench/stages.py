@@ -45,7 +45,10 @@ class StageReport:
         physics_only: MuJoCo's own step calls within `env_only`, same threads, same states; None for an
             environment that is not stepped by MuJoCo's batch.
         env_only: the environments with random actions.
+        inference_only: the actor's actions for the same environments, on the same threads.
         collector_only: collectors, their rings emptied at once.
+        collector_share: collector_only as a share of what `env_only` and `inference_only`, done by turns with
+            nothing between them, would give; round by round.
         learner_updates: updates a second of the slowest rank, from a filled replay, without collectives.
         learner_only: the same as environment steps: at strict UTD, num_updates of them belong to a generation.
         end_to_end: the whole run.
@@ -62,7 +65,9 @@ class StageReport:
     num_updates: int
     physics_only: Figure | None
     env_only: Figure
+    inference_only: Figure
     collector_only: Figure
+    collector_share: Figure
     learner_updates: Figure
     learner_only: Figure
     end_to_end: Figure
@@ -86,7 +91,8 @@ class StageReport:
     def data(self) -> dict[str, Any]:
         """Plain data, for JSON."""
         figures = (
-            "env_only", "collector_only", "learner_only", "learner_updates", "end_to_end", "end_to_end_updates",
+            "env_only", "inference_only", "collector_only", "collector_share", "learner_only", "learner_updates",
+            "end_to_end", "end_to_end_updates",
         )  # fmt: skip
         return {
             "machine": self.machine,
@@ -132,6 +138,23 @@ def measure_stages(config: RootConfig, seconds: float, rounds: int, tell: Tell) 
             return _rounds(config, run, stands, seconds, rounds, line, tell)
 
 
+@dataclass(frozen=True)
+class CollectingApart:
+    """Environment steps a second of each thing that a collector does.
+
+    Attributes:
+        stepping: the environments.
+        physics: MuJoCo's step call within them; None where it is not MuJoCo's batch that steps.
+        inference: the actor.
+        by_turns: of stepping and inference by turns, if nothing else took time.
+    """
+
+    stepping: float
+    physics: float | None
+    inference: float
+    by_turns: float
+
+
 class Stands:
     """The stages' own processes, each where its worker is in a run.
 
@@ -165,7 +188,11 @@ class Stands:
         return StandSetup(self._config, self._plan.env_spec, threads, os.getpid())
 
     def _environment(self, info: CollectorInfo) -> BenchProcess:
-        arguments = {"lo": info.env_lo, "hi": info.env_lo + info.num_envs}
+        arguments = {
+            "lo": info.env_lo,
+            "hi": info.env_lo + info.num_envs,
+            "device": info.inference_device,
+        }
         return self._processes.stand(
             f"environments {info.id}", EnvironmentStand, self._setup(info.threads), arguments, **_where(info)
         )
@@ -204,12 +231,18 @@ class Stands:
         """Until every stage is built."""
         self._processes.wait_ready(timeout_s)
 
-    def env_only(self, seconds: float) -> tuple[float, float | None]:
-        """Environment steps a second, all collectors' shards together, and those of the physics alone."""
+    def collecting_apart(self, seconds: float) -> CollectingApart:
+        """What collectors do, each part alone, all collectors' shards together."""
         results = _all(self._environments, "run", {"seconds": seconds})
+        acting = _all(self._environments, "act", {"seconds": seconds})
+        stepping = [result["steps_per_s"] for result in results]
         physics = [result["physics_per_s"] for result in results]
-        total = sum(result["steps_per_s"] for result in results)
-        return total, None if None in physics else sum(physics)
+        return CollectingApart(
+            stepping=sum(stepping),
+            physics=None if None in physics else sum(physics),
+            inference=sum(acting),
+            by_turns=sum(1.0 / (1.0 / step + 1.0 / act) for step, act in zip(stepping, acting, strict=True)),
+        )
 
     def collector_only(self, seconds: float) -> float:
         """Environment steps a second that arrive while the rings are emptied at once."""
@@ -249,23 +282,21 @@ def _all(processes: list[BenchProcess], method: str, kwargs: dict[str, Any]) -> 
 def _rounds(
     config: RootConfig, run: RealRun, stands: Stands, seconds: float, rounds: int, machine: str, tell: Tell
 ) -> StageReport:
-    environments: list[float] = []
-    physics: list[float | None] = []
+    apart: list[CollectingApart] = []
     collectors: list[float] = []
     updates: list[float] = []
     whole: list[EndToEnd] = []
     for number in range(rounds):
         tell(f"round {number + 1} of {rounds}")
-        steps, alone = stands.env_only(seconds)
-        environments.append(steps)
-        physics.append(alone)
+        apart.append(stands.collecting_apart(seconds))
         collectors.append(stands.collector_only(seconds))
         updates.append(stands.learner_only(seconds))
         whole.append(run.measure(seconds))
     agent = config.algo.agent
     per_update = config.num_envs / agent.num_updates
     learner_bound = config.algo.trainer.async_options.utd_mode != "strict"
-    known = [value for value in physics if value is not None]
+    environments = [part.stepping for part in apart]
+    physics = [part.physics for part in apart if part.physics is not None]
     limits = zip(environments, collectors, [rate * per_update for rate in updates], strict=True)
     ratios = [
         done.steps_per_s / min(limit[:2] if learner_bound else limit)
@@ -277,9 +308,11 @@ def _rounds(
         layout=layout_words(run.plan),
         num_envs=config.num_envs,
         num_updates=agent.num_updates,
-        physics_only=figure(known) if len(known) == len(physics) else None,
+        physics_only=figure(physics) if len(physics) == len(apart) else None,
         env_only=figure(environments),
+        inference_only=figure([part.inference for part in apart]),
         collector_only=figure(collectors),
+        collector_share=figure([rate / part.by_turns for rate, part in zip(collectors, apart, strict=True)]),
         learner_updates=figure(updates),
         learner_only=figure(updates).times(per_update),
         end_to_end=figure([done.steps_per_s for done in whole]),

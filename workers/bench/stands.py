@@ -77,9 +77,9 @@ class LearnerShare:
 
 
 class EnvironmentStand:
-    """Steps a collector's environments with random actions; nothing else."""
+    """What a collector does, taken apart: stepping its environments (random actions), and inference."""
 
-    def __init__(self, setup: StandSetup, lo: int, hi: int) -> None:
+    def __init__(self, setup: StandSetup, lo: int, hi: int, device: str) -> None:
         self._env = make_worlds(
             setup.config, hi - lo, seed=setup.config.seed, num_threads=setup.threads, first_world=lo
         )
@@ -94,6 +94,9 @@ class EnvironmentStand:
         self._actions = rng.uniform(low, high, shape).astype(np.float32)
         self._env.reset_into(setup.config.seed, self._buffers.obs, self._buffers.critic_obs)
         self._step = 0
+        torch.set_num_threads(setup.threads)
+        self._policy = Policy(setup.config.algo.agent, setup.spec, device=device)
+        self._generator = torch.Generator().manual_seed(setup.config.seed)
 
     def run(self, seconds: float) -> dict[str, float | None]:
         """Environment steps a second, and those of the physics alone: the time within MuJoCo's step call.
@@ -108,6 +111,15 @@ class EnvironmentStand:
             steps += self._env.num_envs
         physics = None if self._physics is None else steps / (self._physics.seconds - begin_physics)
         return {"steps_per_s": steps / spent, "physics_per_s": physics}
+
+    def act(self, seconds: float) -> float:
+        """Environment steps a second that the actor alone could choose actions for."""
+        actions = self._actions[0].copy()
+        steps, begin = 0, time.perf_counter()
+        while (spent := time.perf_counter() - begin) < seconds or steps == 0:
+            self._policy.act(self._buffers.obs, actions, generator=self._generator)
+            steps += self._env.num_envs
+        return steps / spent
 
 
 class TimedBatch:
