@@ -45,6 +45,7 @@ class Phase(IntEnum):
     DONE = 11
     ACTING = 12
     INGESTING = 13
+    COMPILING = 14
 
 
 class Counter(IntEnum):

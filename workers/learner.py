@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from pathlib import Path
 
 import torch
@@ -11,6 +12,7 @@ import torch
 from motrix_rl.algorithms.fastsac.agent import FastSACAgent
 from motrix_rl.checkpoint import CheckpointRef, CheckpointStore, load_file, open_checkpoint
 from motrix_rl.errors import MotrixError
+from motrix_rl.replay.batch import Batch
 from motrix_rl.replay.buffer import ReplayBuffer
 from transport import Counter, Phase, WorkerBoard
 from workers.assembler import CollectorEndpoint, GenerationAssembler
@@ -52,10 +54,35 @@ def run(context: WorkerContext, wiring: LearnerWiring, board: WorkerBoard) -> No
         mailbox.prefault()
     for endpoint in learner.assembler.endpoints:
         learner.deliver_slots(endpoint)
+    if learner.agent.objectives.compiled:
+        compile_update(learner)
     if not start_together(context, board):
         return
     learner.run()
     learner.ranks.close()
+
+
+def compile_update(learner: Learner) -> None:
+    """Compiles the objectives as a part of the boot: it takes up to minutes, and an update has seconds.
+
+    No parameter, statistic or random number changes; gradients are overwritten.
+    """
+    learner.board.set_phase(Phase.COMPILING)
+    begin = time.monotonic()
+    agent, spec = learner.agent, learner.agent.env_spec
+    batch = Batch.allocate(
+        agent.batch_size, spec.obs_dim, spec.action_dim, spec.critic_obs_dim, agent.device
+    ).zero_()
+    inputs = agent.prepare(batch)
+    noise = torch.zeros((2, agent.batch_size, spec.action_dim), dtype=agent.dtype, device=agent.device)
+    agent.objectives.critic_gradients(inputs, noise[0])
+    agent.objectives.actor_gradients(inputs, noise[1])
+    seconds = time.monotonic() - begin
+    log.info("update compiled in %.0f s", seconds)
+    if learner.ranks.rank == 0:
+        learner.report.note(
+            f"update compiled in {seconds:.0f} s (less the next time: torch keeps its results)"
+        )
 
 
 def build_learner(context: WorkerContext, wiring: LearnerWiring, board: WorkerBoard) -> Learner:

@@ -274,11 +274,8 @@ class Learner:
         agent, replay = self.agent, self.replay
         batch = Batch.allocate(
             agent.batch_size, replay.obs_dim, replay.action_dim, replay.critic_obs_dim, agent.device
-        )
+        ).zero_()
         noise = torch.zeros((agent.batch_size, replay.action_dim), dtype=agent.dtype, device=agent.device)
-        for tensor in vars(batch).values():
-            if tensor is not None:
-                tensor.zero_()
         for _ in range(count):
             agent.update_on(batch, noise, noise)
             self._after_update(agent.updates_done)

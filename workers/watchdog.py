@@ -15,7 +15,7 @@ from workers.fleet import Worker, send_signal
 WAITS = frozenset({Phase.WAITING, Phase.COLLECTIVE, Phase.READY, Phase.DONE})
 #: No limit of their own: waiting for others, and work of which nobody can say how long it takes.
 UNLIMITED = WAITS | {Phase.SAVING, Phase.STOPPING}
-BOOTING = frozenset({Phase.STARTING, Phase.IMPORTING, Phase.BUILDING})
+BOOTING = frozenset({Phase.STARTING, Phase.IMPORTING, Phase.BUILDING, Phase.COMPILING})
 
 #: The most that one look adds to a time: what went on while nobody looked (a stopped parent, a machine that slept)
 #: was not seen.

@@ -93,6 +93,13 @@ class Batch:
         """Number of transitions B."""
         return self.action.shape[0]
 
+    def zero_(self) -> Batch:
+        """Makes every element 0, weights too, and returns itself."""
+        for tensor in vars(self).values():
+            if tensor is not None:
+                tensor.zero_()
+        return self
+
     @classmethod
     def allocate(
         cls,

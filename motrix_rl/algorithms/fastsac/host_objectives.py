@@ -27,6 +27,8 @@ class HostObjectives:
         networks: What is trained; gradients are views of the groups' flat buffers.
     """
 
+    compiled = False
+
     def __init__(self, config: FastSACConfig, networks: Networks) -> None:
         self.config, self.networks = config, networks
         log_alpha = networks.log_alpha

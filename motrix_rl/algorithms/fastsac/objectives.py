@@ -91,6 +91,9 @@ class AutogradObjectives:
         networks: What is trained.
         actor_group: Receives the actor's gradients.
         critic_group: Receives the critics' gradients.
+
+    Attributes:
+        compiled: Whether the objectives are compiled at their first call.
     """
 
     def __init__(
@@ -106,7 +109,8 @@ class AutogradObjectives:
         )
         self.amp_dtype = torch.bfloat16 if config.amp_dtype == "bf16" else torch.float16
         self._critic, self._actor = self.critic_objective, self.actor_objective
-        if config.compile and compiler_works(log_alpha.device):
+        self.compiled = config.compile and compiler_works(log_alpha.device)
+        if self.compiled:
             self._critic = torch.compile(self.critic_objective, dynamic=False)
             self._actor = torch.compile(self.actor_objective, dynamic=False)
 
