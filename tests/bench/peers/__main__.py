@@ -1,4 +1,4 @@
-"""`python -m tests.bench.peers`: how long we and others take to learn the same on the same cores."""
+"""`python -m tests.bench.peers`: how long we and others take to learn the same, and at which rates."""
 
 from __future__ import annotations
 
@@ -11,16 +11,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from motrix_rl.cli.arguments import Arguments
+from motrix_rl.cli.arguments import Arguments, positive_int
 from motrix_rl.errors import MotrixError, UsageError, did_you_mean
+from tests.bench.peers import rate_table
 from tests.bench.peers.campaign import Campaign
 from tests.bench.peers.catalogue import OURS, PEERS, TASKS, chosen
+from tests.bench.peers.rates import Rates
 from tests.bench.peers.table import load, markdown
 from topology.cpulist import parse
 from topology.errors import CpuListError
 
 PROGRAM = "python -m tests.bench.peers"
-VERBS = {"run": "measure, and print the table", "table": "print the table of what has been measured"}
+VERBS = {
+    "run": "measure, and print the table",
+    "table": "print the table of what has been measured",
+    "rates": "measure our rates and MotrixLab's by turns on the same work, and print the table",
+}
 
 
 def main(words: Sequence[str]) -> int:
@@ -48,12 +54,21 @@ def _main(words: list[str]) -> int:
     if verb not in VERBS:
         raise UsageError(f"{PROGRAM} knows no '{verb}'{did_you_mean(verb, VERBS)}")
     given = _arguments(verb).parse_args(rest)
+    if verb == "rates":
+        return _rates(given)
     fine = True
     if verb == "run":
         fine = _campaign(given).run()
     found = load(given.out)
     _show(json.dumps(found, indent=1) if given.json else markdown(found))
     return 0 if fine else 1
+
+
+def _rates(given: argparse.Namespace) -> int:
+    cores, venvs = _cores(given.cores), given.venvs or given.out / "venvs"
+    found = rate_table.summary(Rates(given.out, venvs, cores, given.rounds, given.seconds).run())
+    _show(json.dumps(found, indent=1) if given.json else rate_table.markdown(found))
+    return 1 if found["failed"] else 0
 
 
 def _show(text: str) -> None:
@@ -66,16 +81,20 @@ def _show(text: str) -> None:
 def _arguments(verb: str) -> Arguments:
     arguments = Arguments(f"{PROGRAM} {verb}", f"{VERBS[verb].capitalize()}.")
     flag = arguments.add_argument
-    flag("--out", type=_directory, required=True, metavar="DIR", help="where curves are kept")
+    flag("--out", type=_directory, required=True, metavar="DIR", help="where results are kept")
     flag("--json", action="store_true", help="print JSON instead of Markdown")
+    if verb in ("run", "rates"):
+        flag("--cores", metavar="LIST", help="CPUs for each training, such as 0,1 or 0:3 (default: two)")
+        flag("--venvs", type=_directory, metavar="DIR", help="the peers' environments (default: OUT/venvs)")
+    if verb == "rates":
+        flag("--rounds", type=positive_int, default=3, metavar="N", help="of all figures (default: 3)")
+        flag("--seconds", type=_seconds, default=20.0, metavar="S", help="of each measurement (default: 20)")
     if verb == "run":
         flag("--peers", default=",".join((OURS, *PEERS)), metavar="A,B", help="who (default: %(default)s)")
         flag("--tasks", default=",".join(TASKS), metavar="A,B", help="what (default: %(default)s)")
         flag("--seeds", type=_seeds, default="0,1,2", metavar="N,M", help="of ours (default: %(default)s)")
         flag("--peer-seeds", type=_seeds, default="0", metavar="N,M", help="of peers (default: %(default)s)")
-        flag("--cores", metavar="LIST", help="CPUs for each training, such as 0,1 or 0:3 (default: two)")
         flag("--cap", type=_seconds, default=1200.0, metavar="SECONDS", help="for anybody (default: 1200)")
-        flag("--venvs", type=_directory, metavar="DIR", help="the peers' environments (default: OUT/venvs)")
         flag("--again", action="store_true", help="measure also what has been measured")
     return arguments
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.peers.catalogue import EPISODES, OURS, TASKS
-from tests.bench.peers.children import Child
+from tests.bench.peers.children import Child, last_words
 from tests.bench.peers.contestants import ROOT, Contestant, Ours, Progress, Theirs
 from tests.bench.peers.curves import Curve, curve_path, limit_for, read_curve, time_to, write_curve
 from tests.bench.peers.venvs import python_of
@@ -151,7 +151,7 @@ def follow(
             if progress.clock_s >= header["limit_s"] or (code == 0 and contestant.stops_itself):
                 return progress, {"reason": "limit"}
             if code is not None:
-                return progress, {"reason": "failed", "why": _last_words(log)}
+                return progress, {"reason": "failed", "why": last_words(log)}
             if time.monotonic() > deadline:
                 return progress, {"reason": "failed", "why": f"it hung; see {log}"}
 
@@ -185,9 +185,4 @@ def _confirmed(ours: Ours, env_id: str, work: Path) -> float | None:
     command = [ours.command()[0], "-m", "tests.bench.peers.confirm", str(ours.run_dir), env_id, str(EPISODES)]
     with Child(command, log, where=ROOT) as child:
         code = child.wait(HANGING_S)
-    return float(_last_words(log)) if code == 0 else None
-
-
-def _last_words(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"
+    return float(last_words(log)) if code == 0 else None

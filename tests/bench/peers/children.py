@@ -85,3 +85,9 @@ class Child:
     def members(self) -> list[int]:
         """Living processes of its session."""
         return living_in(self.session)
+
+
+def last_words(log: Path) -> str:
+    """The last line that a program said."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing"
