@@ -129,6 +129,9 @@ def stages_text(report: StageReport) -> str:
     if report.physics_only is not None:
         lines.append(f"{'MuJoCo alone':<16} {report.physics_only.text():>36} steps/s")
     lines.append(f"{'inference_only':<16} {report.inference_only.text():>36} steps/s")
+    lines.append(
+        f"{'env_acted':<16} {report.env_acted.text():>36} steps/s   as env_only, by the actor's actions"
+    )
     for name, stage in report.stages().items():
         updates = f", {report.learner_updates.text(1)} updates/s" if name == "learner_only" else ""
         lines.append(
@@ -143,7 +146,7 @@ def stages_text(report: StageReport) -> str:
     lines += [
         "",
         f"end_to_end / {measure}: {report.ratio.text(2)}; the limit is {report.limit()}",
-        f"collector_only / inference and stepping by turns: {report.collector_share.text(2)}",
+        f"collector_only / inference_only and env_acted by turns: {report.collector_share.text(2)}",
         f"figures are medians (smallest to largest); the noisiest spreads over {noise:.0%} of its median",
         f"learner_only draws from {report.transitions:,} transitions, without collectives;"
         " end_to_end has no evaluation",

@@ -67,7 +67,7 @@ def test_every_stage_and_the_whole_in_one_run(tmp_path: Path) -> None:
         assert 0 < found[name]["min"] <= found[name]["median"] <= found[name]["max"]
     # The same threads do more in the physics alone than with the environment around it.
     assert found["physics_only"]["median"] > found["env_only"]["median"]
-    parts = [found[name]["values"] for name in ("env_only", "inference_only", "collector_only")]
+    parts = [found[name]["values"] for name in ("env_acted", "inference_only", "collector_only")]
     shares = [whole * (1 / step + 1 / act) for step, act, whole in zip(*parts, strict=True)]
     assert found["collector_share"]["values"] == pytest.approx(shares)
     rates = [rate * 8 / 2 for rate in found["learner_updates"]["values"]]
@@ -105,7 +105,7 @@ def test_update_beside_products_and_start(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert list(found["steps_s"]) == ["command", "plan", "spawn", "workers", "warm-up", "first update"]
     assert found["total_s"] == pytest.approx(sum(found["steps_s"].values()))
-    assert {worker["name"] for worker in found["workers"]} == {"learner-0", "collector-0"}
+    assert {worker["name"] for worker in found["workers"]} == {"learner-0", "collector-0", "evaluator"}
     slowest = max(worker["ready_s"] for worker in found["workers"])
     assert slowest <= found["steps_s"]["workers"] + found["steps_s"]["spawn"] + 0.5
 

@@ -36,8 +36,8 @@ class EndToEnd:
     updates_per_s: float
 
 
-def bench_config(config: RootConfig, directory: Path) -> RootConfig:
-    """The configuration as it is measured: one run without end, evaluations, checkpoints and reports."""
+def bench_config(config: RootConfig, directory: Path, *, evaluating: bool) -> RootConfig:
+    """The configuration as it is measured: one run without end, checkpoints and reports."""
     trainer = config.algo.trainer.model_copy(update={"num_learning_iterations": _FOREVER})
     quiet = {"tensorboard": False, "wandb": "off", "console": "plain", "level": "warning"}
     return config.model_copy(
@@ -47,7 +47,7 @@ def bench_config(config: RootConfig, directory: Path) -> RootConfig:
             "algo": config.algo.model_copy(update={"trainer": trainer}),
             "logging": config.logging.model_copy(update=quiet),
             "checkpoint": config.checkpoint.model_copy(update={"interval": 0, "save_replay": False}),
-            "eval": config.eval.model_copy(update={"interval": 0}),
+            "eval": config.eval if evaluating else config.eval.model_copy(update={"interval": 0}),
         }
     )
 
@@ -55,13 +55,17 @@ def bench_config(config: RootConfig, directory: Path) -> RootConfig:
 class RealRun:
     """The workers of a run, started and stopped by the bench; the run directory is a temporary one.
 
+    Args:
+        config: what is trained.
+        evaluating: with its evaluator, as far as it has one.
+
     Raises:
         UsageError, TopologyError: the request is wrong, or does not fit the machine.
     """
 
-    def __init__(self, config: RootConfig) -> None:
+    def __init__(self, config: RootConfig, *, evaluating: bool = False) -> None:
         self._temporary = Path(tempfile.mkdtemp(prefix="motrix-bench-"))
-        self._config = bench_config(config, self._temporary / "run")
+        self._config = bench_config(config, self._temporary / "run", evaluating=evaluating)
         options = self._config.algo.trainer.async_options
         self._timeout_s = options.boot_timeout_s
         try:

@@ -47,7 +47,8 @@ class StageReport:
         env_only: the environments with random actions.
         inference_only: the actor's actions for the same environments, on the same threads.
         collector_only: collectors, their rings emptied at once.
-        collector_share: collector_only as a share of what `env_only` and `inference_only`, done by turns with
+        env_acted: the environments with the actor's actions, whose states are a collector's.
+        collector_share: collector_only as a share of what `env_acted` and `inference_only`, done by turns with
             nothing between them, would give; round by round.
         learner_updates: updates a second of the slowest rank, from a filled replay, without collectives.
         learner_only: the same as environment steps: at strict UTD, num_updates of them belong to a generation.
@@ -66,6 +67,7 @@ class StageReport:
     physics_only: Figure | None
     env_only: Figure
     inference_only: Figure
+    env_acted: Figure
     collector_only: Figure
     collector_share: Figure
     learner_updates: Figure
@@ -91,8 +93,8 @@ class StageReport:
     def data(self) -> dict[str, Any]:
         """Plain data, for JSON."""
         figures = (
-            "env_only", "inference_only", "collector_only", "collector_share", "learner_only", "learner_updates",
-            "end_to_end", "end_to_end_updates",
+            "env_only", "inference_only", "env_acted", "collector_only", "collector_share", "learner_only",
+            "learner_updates", "end_to_end", "end_to_end_updates",
         )  # fmt: skip
         return {
             "machine": self.machine,
@@ -143,15 +145,17 @@ class CollectingApart:
     """Environment steps a second of each thing that a collector does.
 
     Attributes:
-        stepping: the environments.
+        stepping: the environments, with random actions.
         physics: MuJoCo's step call within them; None where it is not MuJoCo's batch that steps.
         inference: the actor.
-        by_turns: of stepping and inference by turns, if nothing else took time.
+        acted: the environments, with the actor's actions.
+        by_turns: of these steps and inference by turns, if nothing else took time.
     """
 
     stepping: float
     physics: float | None
     inference: float
+    acted: float
     by_turns: float
 
 
@@ -235,13 +239,15 @@ class Stands:
         """What collectors do, each part alone, all collectors' shards together."""
         results = _all(self._environments, "run", {"seconds": seconds})
         acting = _all(self._environments, "act", {"seconds": seconds})
+        acted = _all(self._environments, "step_as_acted", {"seconds": seconds})
         stepping = [result["steps_per_s"] for result in results]
         physics = [result["physics_per_s"] for result in results]
         return CollectingApart(
             stepping=sum(stepping),
             physics=None if None in physics else sum(physics),
             inference=sum(acting),
-            by_turns=sum(1.0 / (1.0 / step + 1.0 / act) for step, act in zip(stepping, acting, strict=True)),
+            acted=sum(acted),
+            by_turns=sum(1.0 / (1.0 / step + 1.0 / act) for step, act in zip(acted, acting, strict=True)),
         )
 
     def collector_only(self, seconds: float) -> float:
@@ -311,6 +317,7 @@ def _rounds(
         physics_only=figure(physics) if len(physics) == len(apart) else None,
         env_only=figure(environments),
         inference_only=figure([part.inference for part in apart]),
+        env_acted=figure([part.acted for part in apart]),
         collector_only=figure(collectors),
         collector_share=figure([rate / part.by_turns for rate, part in zip(collectors, apart, strict=True)]),
         learner_updates=figure(updates),

@@ -77,7 +77,7 @@ class LearnerShare:
 
 
 class EnvironmentStand:
-    """What a collector does, taken apart: stepping its environments (random actions), and inference."""
+    """What a collector does, taken apart: stepping its environments, and inference."""
 
     def __init__(self, setup: StandSetup, lo: int, hi: int, device: str) -> None:
         self._env = make_worlds(
@@ -120,6 +120,20 @@ class EnvironmentStand:
             self._policy.act(self._buffers.obs, actions, generator=self._generator)
             steps += self._env.num_envs
         return steps / spent
+
+    def step_as_acted(self, seconds: float) -> float:
+        """Environment steps a second with the actor's actions, whose states are a collector's; inference is
+        not counted.
+        """
+        actions = self._actions[0].copy()
+        steps, stepping, begin = 0, 0.0, time.perf_counter()
+        while time.perf_counter() - begin < seconds or steps == 0:
+            self._policy.act(self._buffers.obs, actions, generator=self._generator)
+            before = time.perf_counter()
+            self._env.step_into(actions, self._buffers)
+            stepping += time.perf_counter() - before
+            steps += self._env.num_envs
+        return steps / stepping
 
 
 class TimedBatch:

@@ -85,7 +85,7 @@ def measure_start(config: RootConfig) -> StartReport:
         steps[name] = now - clock
         clock = now
 
-    with RealRun(config) as run:
+    with RealRun(config, evaluating=True) as run:  # which takes its part of the cores
         step("plan")
         machine = machine_line(run.plan.machine)
         run.start()

@@ -127,7 +127,8 @@ def markdown(found: dict[str, Any]) -> str:
     peers = list(dict.fromkeys(row["peer"] for row in found["rows"]))
     lines += ["", found["clock"], ""]
     lines += [f"- {peer}: {PEERS[peer].what}." for peer in peers if peer in PEERS]
-    lines += [_machine_line(facts) for facts in found["machines"]]
+    # Curves of several tasks differ in settings that the line does not have.
+    lines += dict.fromkeys(_machine_line(facts) for facts in found["machines"])
     return "\n".join(lines)
 
 
