@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parents[2]
+_SHM_MAPPING = re.compile(r" (\d+) +/dev/shm/.*$", re.MULTILINE)
 TOY = "tests.e2e.tasks_e2e:Toy/python.fastsac"
 
 #: Small and quick: two updates of a small batch after each of 8 worlds' steps, no evaluation.
@@ -203,22 +204,33 @@ class Run:
 
 
 def in_use(path: str) -> bool:
-    """Whether a living process has the file open or mapped, as far as this user may see."""
+    """Whether a living process has the file of `/dev/shm` open or mapped, as far as this user may see."""
+    file = _inode(Path(path))
+    if file is None:
+        return False
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            mapped = f"{path}\n" in (process / "maps").read_text(errors="replace")
-            if mapped or any(_target(fd) == path for fd in (process / "fd").iterdir()):
+            if file in shm_inodes(int(process.name)) or file in map(_inode, (process / "fd").iterdir()):
                 return True
         except OSError:  # it has ended, or is somebody else's
             continue
     return False
 
 
-def _target(fd: Path) -> str:
+def shm_inodes(pid: int) -> set[int]:
+    """Inodes of what a process has mapped of `/dev/shm`; a semaphore's path there is that of its making."""
     try:
-        return os.readlink(fd)
-    except FileNotFoundError:  # closed meanwhile
-        return ""
+        maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
+    except OSError:  # it has ended, or is somebody else's
+        return set()
+    return {int(inode) for inode in _SHM_MAPPING.findall(maps)}
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except OSError:  # gone meanwhile
+        return None
 
 
 def living_in(session: int) -> list[int]:

@@ -39,3 +39,20 @@ def test_a_file_is_in_use_while_another_process_has_it(how: str) -> None:
         holder.wait()
         holder.stdout.close()
         assert not in_use(str(path))
+
+
+def test_a_semaphore_is_in_use_while_its_process_lives() -> None:
+    code = (
+        "import multiprocessing, sys; lock = multiprocessing.get_context('spawn').Lock();"
+        " print(lock._semlock.name, flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    assert holder.stdin is not None
+    path = "/dev/shm/sem." + holder.stdout.readline().decode().strip().removeprefix("/")
+    assert Path(path).exists()
+    assert in_use(path)  # though it is mapped under another name
+    holder.stdin.close()
+    holder.wait()
+    holder.stdout.close()
+    assert not in_use(path)

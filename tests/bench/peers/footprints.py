@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.e2e.running import shm_inodes
+
 _SHARED = Path("/dev/shm")
 #: How `multiprocessing` and torch begin the names that they give to semaphores and blocks of memory.
 _PREFIXES = ("sem.mp-", "psm_", "torch_")
-#: A mapping of a file there: its inode. The path is no help: a semaphore is made under another name.
-_MAPPED = re.compile(r" (\d+) +/dev/shm/.*$", re.MULTILINE)
 
 
 def pss_mib(pids: Iterable[int]) -> float:
@@ -50,7 +50,7 @@ class SharedNames:
 
 def mapped_names(pid: int) -> set[str]:
     """Names in `/dev/shm` of what a process has mapped."""
-    inodes = {int(inode) for inode in _MAPPED.findall(_read(f"/proc/{pid}/maps"))}
+    inodes = shm_inodes(pid)
     if not inodes:
         return set()
     with os.scandir(_SHARED) as entries:
