@@ -12,7 +12,6 @@ import torch
 from motrix_rl.algorithms.fastsac.agent import FastSACAgent
 from motrix_rl.checkpoint import CheckpointRef, CheckpointStore, load_file, open_checkpoint
 from motrix_rl.errors import MotrixError
-from motrix_rl.replay.batch import Batch
 from motrix_rl.replay.buffer import ReplayBuffer
 from transport import Counter, Phase, WorkerBoard
 from workers.assembler import CollectorEndpoint, GenerationAssembler
@@ -20,7 +19,7 @@ from workers.boot import start_together
 from workers.collectives import RankGroup, Ranks, SoloRank
 from workers.decision import ActingSchedule, UpdateSchedule, UtdMode, warmup_generations
 from workers.learner_state import CheckpointWriter, ResumePoint, check_replicas, rank_file, replay_file
-from workers.learning_loop import Learner
+from workers.learning_loop import Learner, blank_batch
 from workers.publisher import Publisher
 from workers.reporting import LearnerReport
 from workers.seeds import Stream, derive_seed
@@ -69,14 +68,10 @@ def compile_update(learner: Learner) -> None:
     """
     learner.board.set_phase(Phase.COMPILING)
     begin = time.monotonic()
-    agent, spec = learner.agent, learner.agent.env_spec
-    batch = Batch.allocate(
-        agent.batch_size, spec.obs_dim, spec.action_dim, spec.critic_obs_dim, agent.device
-    ).zero_()
-    inputs = agent.prepare(batch)
-    noise = torch.zeros((2, agent.batch_size, spec.action_dim), dtype=agent.dtype, device=agent.device)
-    agent.objectives.critic_gradients(inputs, noise[0])
-    agent.objectives.actor_gradients(inputs, noise[1])
+    batch, noise = blank_batch(learner.agent)
+    inputs = learner.agent.prepare(batch)
+    learner.agent.objectives.critic_gradients(inputs, noise)
+    learner.agent.objectives.actor_gradients(inputs, noise)
     seconds = time.monotonic() - begin
     log.info("update compiled in %.0f s", seconds)
     if learner.ranks.rank == 0:

@@ -271,14 +271,10 @@ class Learner:
 
     def _take_part(self, count: int) -> None:
         """Performs agreed updates without data: stop came before this rank's first. Rows without weight."""
-        agent, replay = self.agent, self.replay
-        batch = Batch.allocate(
-            agent.batch_size, replay.obs_dim, replay.action_dim, replay.critic_obs_dim, agent.device
-        ).zero_()
-        noise = torch.zeros((agent.batch_size, replay.action_dim), dtype=agent.dtype, device=agent.device)
+        batch, noise = blank_batch(self.agent)
         for _ in range(count):
-            agent.update_on(batch, noise, noise)
-            self._after_update(agent.updates_done)
+            self.agent.update_on(batch, noise, noise)
+            self._after_update(self.agent.updates_done)
 
     def _after_update(self, updates_done: int) -> None:
         self.publisher.after_update(updates_done)
@@ -289,6 +285,13 @@ class Learner:
         self.board.set_phase(Phase.SAVING)
         self._saved_at = self.admitted
         self.checkpoints.save(self)
+
+
+def blank_batch(agent: FastSACAgent) -> tuple[Batch, torch.Tensor]:
+    """A batch of rows without weight, and noise ``[B, A]`` of zeros: an update's shapes without its data."""
+    spec, size = agent.env_spec, agent.batch_size
+    batch = Batch.allocate(size, spec.obs_dim, spec.action_dim, spec.critic_obs_dim, agent.device).zero_()
+    return batch, torch.zeros((size, spec.action_dim), dtype=agent.dtype, device=agent.device)
 
 
 def row_of(shards: Sequence[Any], name: str) -> Any:
