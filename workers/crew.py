@@ -7,7 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from topology import CollectorInfo, LearnerInfo
+from topology import CollectorInfo, EvaluatorInfo, LearnerInfo
 from transport import (
     PARENT,
     PipeReader,
@@ -74,13 +74,28 @@ class Crew:
     # Starting -----------------------------------------------------------------------------------------------
 
     def start_all(self) -> None:
-        """Spawns everybody: learners first, since they take the longest to boot."""
+        """Spawns whom the first update needs: learners first, since they take the longest to boot."""
         for learner in self._topology.learners:
             self._start_learner(learner)
         for collector in self._topology.collectors:
             self._start_collector(collector, 0)
-        if self._topology.evaluator is not None:
-            self._start_evaluator(0)
+
+    def start_evaluator(self, incarnation: int = 0) -> bool:
+        """Spawns the evaluator, if this machine has one, once the others are at work.
+
+        Nothing waits for it, and its imports would take half a core from a collector's.
+
+        Returns:
+            False where it cannot be started, which costs the run its evaluations and nothing else.
+        """
+        if self._topology.evaluator is None:
+            return True
+        try:
+            self._start_evaluator(self._topology.evaluator, incarnation)
+        except (OSError, TransportError) as fault:
+            log.error("the evaluator cannot be started: %s", explained(fault))
+            return False
+        return True
 
     def _context(
         self, name: str, threads: int, incarnation: int, serves: list[str]
@@ -170,9 +185,7 @@ class Crew:
         assert self._start.checkpoint is not None
         return str(self._start.checkpoint / collector_file(info.id))
 
-    def _start_evaluator(self, incarnation: int) -> None:
-        info = self._topology.evaluator
-        assert info is not None
+    def _start_evaluator(self, info: EvaluatorInfo, incarnation: int) -> None:
         wiring = EvaluatorWiring(
             mailbox=self._resources.evaluation,
             best=str(self._start.directory.best),
@@ -217,12 +230,7 @@ class Crew:
         if self._resources.stop.is_set() or worker.incarnation >= MAX_EVALUATOR_RESTARTS:
             return False
         self._resources.control.reset(worker.name)
-        try:
-            self._start_evaluator(worker.incarnation + 1)
-        except (OSError, TransportError) as fault:
-            log.error("the evaluator cannot be started again: %s", explained(fault))
-            return False
-        return True
+        return self.start_evaluator(worker.incarnation + 1)
 
     def begin_restart(self, worker: Worker) -> str | None:
         """Tells a dead collector's owner to put its ring in order; the successor starts when it has.

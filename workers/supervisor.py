@@ -24,7 +24,7 @@ from workers.nonfinite_share import CutShare
 from workers.outcome import EXIT_INTERRUPTED_TWICE, Outcome, closing_lines, explained, say
 from workers.resources import RunResources
 from workers.status import StatusBoard
-from workers.watchdog import Watchdog, by_suspicion, request_stacks
+from workers.watchdog import BOOTING, Watchdog, by_suspicion, request_stacks
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +139,8 @@ class Supervisor:
                 self._keeper.replace(self.start.directory.config_path, dump_config(self.config).encode())
                 self.resources.handshake.release()
                 self.status.started()
+                if not self.crew.start_evaluator():
+                    self.console.note("training goes on without evaluations")
                 return
             ended = self._ended()
             if self.outcome.kind != "running":
@@ -263,7 +265,7 @@ class Supervisor:
             limit = min(FAULT_GRACE_S, limit)
         grace = limit
         if self.outcome.kind == "finished":  # the last evaluation is part of the run
-            self._wait_gone(limit, Phase.EVALUATING, Phase.SAVING)
+            self._wait_gone(limit, *BOOTING, Phase.EVALUATING, Phase.SAVING)
             grace = CLOSING_GRACE_S
         self.crew.stop(self.outcome.stop_reason, self.outcome.culprit)
         if not self._wait_gone(grace, Phase.SAVING) and self.interrupts.count < 2:

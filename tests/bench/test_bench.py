@@ -105,7 +105,7 @@ def test_update_beside_products_and_start(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert list(found["steps_s"]) == ["command", "plan", "spawn", "workers", "warm-up", "first update"]
     assert found["total_s"] == pytest.approx(sum(found["steps_s"].values()))
-    assert {worker["name"] for worker in found["workers"]} == {"learner-0", "collector-0", "evaluator"}
+    assert {worker["name"] for worker in found["workers"]} == {"learner-0", "collector-0"}
     slowest = max(worker["ready_s"] for worker in found["workers"])
     assert slowest <= found["steps_s"]["workers"] + found["steps_s"]["spawn"] + 0.5
 

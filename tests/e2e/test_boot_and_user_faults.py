@@ -73,13 +73,13 @@ def test_a_world_that_gives_nan_is_cut_counted_and_named_and_the_run_goes_on(odd
         ("collector-0", "raise", "RuntimeError: the toy is broken"),
         ("collector-0", "exit", "SystemExit: 3"),
         ("collector-0", "leave", "exited with code 0"),
-        ("evaluator", "kill", "killed by SIGKILL"),
+        ("collector-0", "kill", "killed by SIGKILL"),
     ],
 )
 def test_a_worker_that_fails_at_boot_ends_it_at_once(
     victim: str, fault: str, told: str, tmp_path: Path
 ) -> None:
-    settings = options(env__victim=victim, env__at_build=fault, eval__interval=20)
+    settings = options(env__victim=victim, env__at_build=fault)
     with Run(tmp_path / "run", settings) as run:
         run.pid(victim)
         assert run.finish() == 1
@@ -95,6 +95,33 @@ def test_a_worker_that_fails_at_boot_ends_it_at_once(
         record = run.record()
         assert record["outcome"] == "failed"
         assert victim in record["reason"]
+
+
+@pytest.mark.covers("H2")
+def test_an_evaluator_that_never_starts_costs_the_evaluations_and_nothing_else(tmp_path: Path) -> None:
+    settings = options(
+        env__victim="evaluator",
+        env__at_build="raise",
+        env__step_s=0.05,
+        algo__trainer__num_learning_iterations=600,
+        eval__interval=20,
+    )
+    with Run(tmp_path / "run", settings) as run:
+        assert run.finish(120) == 0, run.output
+        run.assert_nothing_left()
+        assert run.output.count("RuntimeError: the toy is broken; started again") == 3
+        assert "RuntimeError: the toy is broken; training goes on without evaluations" in run.output
+        assert "in misbehave" in run.error("evaluator")
+        assert run.record()["outcome"] == "finished"
+        assert not [record for record in run.metrics() if record["kind"] == "eval"]
+
+
+def test_a_finished_run_waits_for_an_evaluator_that_is_still_starting(tmp_path: Path) -> None:
+    settings = options(env__victim="evaluator", env__build_s=8.0, async__shutdown_timeout_s=1, eval__interval=60)
+    with Run(tmp_path / "run", settings) as run:
+        assert run.finish() == 0, run.output
+        assert re.search(r"waiting for evaluator \((starting|importing|building)\); Ctrl-C ends it", run.output)
+        assert [r["eval"]["generation"] for r in run.metrics() if r["kind"] == "eval"] == [60]
 
 
 @pytest.mark.covers("H3")

@@ -94,7 +94,12 @@ class RealRun:
     def wait_released(self) -> None:
         """Until every worker is ready; then all begin together."""
         self.wait_for(lambda: not self.crew.not_ready(), "are not ready")
+        self.release()
+
+    def release(self) -> None:
+        """Lets all begin; the evaluator starts beside them, as in a run."""
         self.resources.handshake.release()
+        self.crew.start_evaluator()
 
     def wait_learning(self) -> None:
         """Until the first update has been done."""

@@ -92,7 +92,7 @@ def measure_start(config: RootConfig) -> StartReport:
         step("spawn")
         ready = _wait_ready(run)
         step("workers")
-        run.resources.handshake.release()
+        run.release()
         agent = config.algo.agent
         warmup = warmup_generations(agent.learning_starts, config.num_envs, agent.n_step)
         run.wait_for(lambda: run.learner().generation >= warmup, "have not passed the warm-up")
@@ -109,9 +109,10 @@ def _wait_ready(run: RealRun) -> tuple[WorkerStart, ...]:
         now = time.monotonic()
         waiting = run.crew.not_ready()
         for row in run.resources.control.snapshot():
-            if row.name in waiting or row.name in found:
+            worker = run.fleet.workers.get(row.name)  # none: the evaluator, which starts once all are ready
+            if worker is None or row.name in waiting or row.name in found:
                 continue
-            since = now - run.fleet.workers[row.name].started_at
+            since = now - worker.started_at
             importing, building = (row.phase_ns[phase] / 1e9 for phase in (Phase.IMPORTING, Phase.BUILDING))
             found[row.name] = WorkerStart(
                 row.name, max(0.0, since - importing - building), importing, building, since
