@@ -9,9 +9,6 @@ from topology.cpulist import format_kernel
 from topology.errors import RequestError
 from topology.pools import Core, Pool, cpu_slots, flatten
 
-MAX_CPU_LEARNER_CORES = 16
-"""Networks of a few hundred units a layer gain nothing from more intra-op threads."""
-
 MAX_EVALUATOR_CORES = 4
 
 
@@ -23,6 +20,7 @@ class Demand:
         learners: learners of the pool.
         collectors: collectors of the pool.
         on_cpu: whether a learner computes on its CPUs rather than on a GPU.
+        max_cpu_learner_cores: cores of which it makes use then.
         cpus_per_collector: the user's number, or None.
         evaluator: whether the evaluator is to find a seat here.
     """
@@ -30,6 +28,7 @@ class Demand:
     learners: int
     collectors: int
     on_cpu: bool
+    max_cpu_learner_cores: int
     cpus_per_collector: int | None
     evaluator: bool
 
@@ -58,10 +57,10 @@ class Seats:
 
 
 def learner_cores(cores: int, demand: Demand) -> int:
-    """Cores for each learner: half of its share on the CPU, one to four beside a GPU."""
+    """Cores for each learner: on the CPU what it makes use of, at most half of its share; one to four beside a GPU."""
     share = cores // demand.learners
     if demand.on_cpu:
-        wanted = min(MAX_CPU_LEARNER_CORES, share // 2)
+        wanted = min(demand.max_cpu_learner_cores, share // 2)
     else:
         # The learner's own thread, autograd's, the copies' and the reducer's; more would only be taken from
         # the collectors.

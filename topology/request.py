@@ -44,6 +44,9 @@ class TrainerRequest(BaseModel):
     learner_devices: str | tuple[str, ...] | None = Field(
         None, description='null | "auto" | "cpu" | "cuda:0,cuda:1" | a list, one device a rank'
     )
+    max_cpu_learner_cores: PositiveInt = Field(
+        16, description="cores of which one learner on CPUs makes use; small networks are slower on several"
+    )
     cpus_per_collector: PositiveInt | None = Field(
         None, description="CPUs of a collector; null = a fair share"
     )

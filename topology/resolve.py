@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from topology import cpulist
-from topology.deal import MAX_CPU_LEARNER_CORES, MAX_EVALUATOR_CORES, Demand, Seats, deal, learner_cores
+from topology.deal import MAX_EVALUATOR_CORES, Demand, Seats, deal, learner_cores
 from topology.devices import resolve_inference_devices, resolve_learner_devices
 from topology.divide import Counts, resolve_counts
 from topology.errors import MachineError, RequestError
@@ -123,6 +123,7 @@ class _Layout:
             learners=len(pool.ranks),
             collectors=len(pool.ranks) * self.per_rank,
             on_cpu=any(self.ranks.devices[rank] == "cpu" for rank in pool.ranks),
+            max_cpu_learner_cores=self.request.max_cpu_learner_cores,
             cpus_per_collector=self.request.cpus_per_collector,
             evaluator=self.wants_evaluator and not self.idle and 0 in pool.ranks,
         )
@@ -161,7 +162,7 @@ class _Layout:
             _, seats, position = self._seat_of(rank)
             cpus.append(seats.learners[position])
             cores = len(node_cores(self.machine, cpus[-1]))
-            threads.append(max(1, min(cores // seats.learner_sharers, self._thread_limit())))
+            threads.append(max(1, min(cores // seats.learner_sharers, self._thread_limit(rank))))
         return tuple(
             LearnerInfo(
                 rank=first + rank,
@@ -176,10 +177,11 @@ class _Layout:
             for rank in range(self.counts.num_learners)
         )
 
-    def _thread_limit(self) -> int:
+    def _thread_limit(self, rank: int) -> int:
         """More threads than this help no learner; a user who names its CPUs may think otherwise."""
-        wanted = len(self.wishes.learners) if self.wishes.learners is not None else MAX_CPU_LEARNER_CORES
-        return min(wanted, self.machine.cpu_budget)
+        if self.wishes.learners is not None or self.ranks.devices[rank] != "cpu":
+            return self.machine.cpu_budget
+        return min(self.request.max_cpu_learner_cores, self.machine.cpu_budget)
 
     def _collectors(self) -> tuple[CollectorInfo, ...]:
         counts, world = self.counts, self.request.world

@@ -30,6 +30,9 @@ from workers.wiring import LearnerWiring, WorkerContext
 
 log = logging.getLogger(__name__)
 
+#: Seconds of the boot's compilation from which on something was compiled, not only read from the disk.
+COMPILED_NOW_S = 1.0
+
 
 def run(context: WorkerContext, wiring: LearnerWiring, board: WorkerBoard) -> None:
     """Boots a learner and runs it to its end."""
@@ -62,7 +65,7 @@ def run(context: WorkerContext, wiring: LearnerWiring, board: WorkerBoard) -> No
 
 
 def compile_update(learner: Learner) -> None:
-    """Compiles the objectives as a part of the boot: it takes up to minutes, and an update has seconds.
+    """Compiles the objectives as a part of the boot: it may take minutes, and an update has seconds.
 
     No parameter, statistic or random number changes; gradients are overwritten.
     """
@@ -73,11 +76,9 @@ def compile_update(learner: Learner) -> None:
     learner.agent.objectives.critic_gradients(inputs, noise)
     learner.agent.objectives.actor_gradients(inputs, noise)
     seconds = time.monotonic() - begin
-    log.info("update compiled in %.0f s", seconds)
-    if learner.ranks.rank == 0:
-        learner.report.note(
-            f"update compiled in {seconds:.0f} s (less the next time: torch keeps its results)"
-        )
+    log.info("update compiled in %.1f s", seconds)
+    if learner.ranks.rank == 0 and seconds >= COMPILED_NOW_S:
+        learner.report.note(f"update compiled in {seconds:.0f} s (less the next time: the result is kept)")
 
 
 def build_learner(context: WorkerContext, wiring: LearnerWiring, board: WorkerBoard) -> Learner:

@@ -94,6 +94,7 @@ def _take_root(handler: logging.Handler, level: int | str) -> None:
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level.upper() if isinstance(level, str) else level)
+    logging.getLogger("numba").setLevel(logging.WARNING)  # at DEBUG it tells every step of its compiler
     logging.captureWarnings(True)
 
 

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motrix_rl.algorithms.fastsac.losses import atoms, project, select_target
+from motrix_rl.algorithms.fastsac import loops, losses
+from motrix_rl.algorithms.fastsac.losses import atoms, select_target
+
+Projection = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float, float], torch.Tensor]
+
+
+def loop_project(
+    probs: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor, v_min: float, v_max: float
+) -> torch.Tensor:
+    """The host's projection, which is a part of its soft target: without an entropy bonus it is all of it."""
+    support = atoms(v_min, v_max, probs.shape[-1], probs.dtype, "cpu")
+    nothing, out = torch.zeros_like(reward), torch.empty_like(probs)
+    given = (probs.log(), support, reward, discount, nothing, nothing[:1])
+    loops.soft_target(*(x.numpy() for x in given), loops.MODES["own"], out.numpy())
+    return out
+
+
+both = pytest.mark.parametrize("project", [losses.project, loop_project])
 
 
 def random_probs(critics: int, batch: int, num_atoms: int, seed: int) -> torch.Tensor:
@@ -25,7 +44,9 @@ def random_probs(critics: int, batch: int, num_atoms: int, seed: int) -> torch.T
     discount=st.floats(0.0, 1.0),
     dtype=st.sampled_from([torch.float32, torch.float64]),
 )
+@both
 def test_mass_is_one_for_every_input(
+    project: Projection,
     seed: int,
     num_atoms: int,
     low: float,
@@ -49,8 +70,9 @@ def test_mass_is_one_for_every_input(
     discount=st.floats(0.0, 1.0),
     where=st.floats(0.0, 1.0),
 )
+@both
 def test_mean_is_preserved_where_nothing_is_clipped(
-    seed: int, num_atoms: int, discount: float, where: float
+    project: Projection, seed: int, num_atoms: int, discount: float, where: float
 ) -> None:
     # Support [-2, 2]; shifted atoms stay inside for |r| <= 2 (1 - d).
     reward = torch.tensor([2.0 * (1.0 - discount) * (2.0 * where - 1.0)], dtype=torch.float64)
@@ -63,7 +85,8 @@ def test_mean_is_preserved_where_nothing_is_clipped(
 
 @pytest.mark.covers("A1")
 @pytest.mark.parametrize("shift", range(-4, 5))
-def test_whole_steps_move_all_mass_from_atom_to_atom(shift: int) -> None:
+@both
+def test_whole_steps_move_all_mass_from_atom_to_atom(project: Projection, shift: int) -> None:
     # 5 atoms on [-2, 2] are one apart: a reward of `shift` moves every atom onto another one.
     probs = torch.tensor([[[0.1, 0.2, 0.3, 0.15, 0.25]]], dtype=torch.float64)
     out = project(probs, torch.tensor([float(shift)], dtype=torch.float64), torch.ones(1).double(), -2.0, 2.0)
@@ -74,14 +97,16 @@ def test_whole_steps_move_all_mass_from_atom_to_atom(shift: int) -> None:
 
 
 @pytest.mark.covers("A1")
-def test_unmoved_distribution_is_itself() -> None:
+@both
+def test_unmoved_distribution_is_itself(project: Projection) -> None:
     probs = random_probs(2, 4, 51, 0)
     out = project(probs, torch.zeros(4).double(), torch.ones(4).double(), -5.0, 5.0)
     torch.testing.assert_close(out, probs, rtol=0, atol=1e-12)
 
 
 @pytest.mark.covers("A1", "A2")
-def test_by_hand() -> None:
+@both
+def test_by_hand(project: Projection) -> None:
     # Atoms -1, 0, 1; r = 0.5, d = 0.5: shifted atoms 0, 0.5, 1.
     # p = (0.2, 0.3, 0.5): 0 gets 0.2 + 0.3 / 2 = 0.35; 1 gets 0.3 / 2 + 0.5 = 0.65.
     probs = torch.tensor([[[0.2, 0.3, 0.5]]])
@@ -90,7 +115,8 @@ def test_by_hand() -> None:
 
 
 @pytest.mark.covers("A3")
-def test_without_bootstrap_only_the_reward_counts() -> None:
+@both
+def test_without_bootstrap_only_the_reward_counts(project: Projection) -> None:
     # d = 0: all mass at r = 0.25 on atoms -1, 0, 1: 0.75 on 0 and 0.25 on 1, whatever the distribution was.
     probs = random_probs(2, 1, 3, 5)
     out = project(probs, torch.tensor([0.25]).double(), torch.zeros(1).double(), -1.0, 1.0)

@@ -15,7 +15,7 @@ from motrix_rl.algorithms.fastsac.config import FastSACConfig
 from motrix_rl.cli.main import main
 from motrix_rl.envs.spec import EnvSpec
 from workers.bench.figures import Figure, figure
-from workers.bench.flops import update_flops
+from workers.flops import update_flops
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = (

@@ -117,10 +117,14 @@ def test_an_evaluator_that_never_starts_costs_the_evaluations_and_nothing_else(t
 
 
 def test_a_finished_run_waits_for_an_evaluator_that_is_still_starting(tmp_path: Path) -> None:
-    settings = options(env__victim="evaluator", env__build_s=8.0, async__shutdown_timeout_s=1, eval__interval=60)
+    settings = options(
+        env__victim="evaluator", env__build_s=8.0, async__shutdown_timeout_s=1, eval__interval=60
+    )
     with Run(tmp_path / "run", settings) as run:
         assert run.finish() == 0, run.output
-        assert re.search(r"waiting for evaluator \((starting|importing|building)\); Ctrl-C ends it", run.output)
+        assert re.search(
+            r"waiting for evaluator \((starting|importing|building)\); Ctrl-C ends it", run.output
+        )
         assert [r["eval"]["generation"] for r in run.metrics() if r["kind"] == "eval"] == [60]
 
 

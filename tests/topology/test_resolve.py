@@ -159,6 +159,18 @@ def test_cpu_learner_takes_half_the_cores_up_to_a_limit() -> None:
     assert plan.learners[0].threads == 16
 
 
+def test_cpu_learner_takes_no_more_cores_than_it_makes_use_of() -> None:
+    spec = machine({0: "0-15"}, smt=2)
+    plan = resolve_trainer_topology(spec, request(max_cpu_learner_cores=1))
+    assert (plan.learners[0].threads, len(plan.learners[0].cpus)) == (1, 2)
+    assert len(plan.collectors[0].cpus) == 12  # the last core is the evaluator's
+    # Who names the CPUs has chosen, and a GPU's learner computes elsewhere.
+    named = request(max_cpu_learner_cores=1, learner_cpu_cores="0:3")
+    assert resolve_trainer_topology(spec, named).learners[0].threads == 4
+    beside_gpu = resolve_trainer_topology(machine({0: "0-15"}, (0,)), request(max_cpu_learner_cores=1))
+    assert beside_gpu.learners[0].threads == 2
+
+
 def test_all_ranks_compute_with_the_same_number_of_threads() -> None:
     spec = machine({0: "0-31", 1: "32-35"})
     plan = resolve_trainer_topology(spec, request(num_learners=4, learner_devices="cpu"))

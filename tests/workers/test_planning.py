@@ -85,6 +85,23 @@ def test_a_plan_says_who_runs_where_and_starts_nothing() -> None:
     assert plan.policy_size == plan.request.policy_bytes // 4
 
 
+@pytest.mark.parametrize(
+    ("hidden", "batch", "learners", "cores"),
+    [(128, 256, 1, 1), (256, 256, 1, 1), (768, 256, 1, 2), (768, 256, 2, 1), (768, 8192, 1, 16)],
+)
+def test_a_learner_on_cpus_gets_cores_by_the_size_of_its_updates(
+    hidden: int, batch: int, learners: int, cores: int
+) -> None:
+    config = config_of(
+        algo__agent__actor_hidden_dim=hidden,
+        algo__agent__critic_hidden_dim=hidden,
+        algo__agent__batch_size=batch,
+        async__num_learners=learners,
+    )
+    spec = make_plan(config_of()).env_spec
+    assert trainer_request(config, spec).max_cpu_learner_cores == cores
+
+
 def test_without_evaluation_there_is_no_evaluator() -> None:
     assert not trainer_request(config_of(eval__interval=0), None).evaluator
     assert SMALL["eval.interval"] == 0

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from workers.bench.figures import Figure, figure, machine_line
-from workers.bench.flops import update_flops
 from workers.bench.stages import Stands, Tell, layout_words
+from workers.flops import update_flops
 from workers.planning import make_plan, require_room
 
 if TYPE_CHECKING:

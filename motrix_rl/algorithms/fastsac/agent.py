@@ -18,7 +18,6 @@ from torch import Tensor
 from motrix_rl.algorithms.fastsac import losses
 from motrix_rl.algorithms.fastsac.config import FastSACConfig
 from motrix_rl.algorithms.fastsac.flat import FlatGroup, Reducer, bind_parameters
-from motrix_rl.algorithms.fastsac.host_objectives import HostObjectives
 from motrix_rl.algorithms.fastsac.networks import ActionScaling, EnsembleCritic
 from motrix_rl.algorithms.fastsac.objectives import AutogradObjectives, Inputs, Networks
 from motrix_rl.algorithms.fastsac.policy import make_actor
@@ -27,10 +26,9 @@ from motrix_rl.normalization.running import RewardScaler, RunningMeanStd
 from motrix_rl.replay.batch import Batch
 
 if TYPE_CHECKING:
+    from motrix_rl.algorithms.fastsac.host_objectives import HostObjectives
     from motrix_rl.envs.spec import EnvSpec
     from motrix_rl.replay.buffer import ReplayBuffer
-
-Objectives = HostObjectives | AutogradObjectives
 
 # Noise of this many updates is drawn at once: enough to hide the calls, little enough to hold.
 NOISE_CHUNK = 64
@@ -90,8 +88,11 @@ class FastSACAgent:
         self.generator.manual_seed(sample_seed)
         self.target_entropy = losses.target_entropy(config, env_spec.action_low, env_spec.action_high)
         networks = Networks(self.actor, self.critic, self.target, self.scaling, self.log_alpha)
-        self.objectives: Objectives
+        self.objectives: HostObjectives | AutogradObjectives
         if self.device.type == "cpu" and not (config.amp or config.compile):
+            # Here, because it loads Numba, which nobody else needs.
+            from motrix_rl.algorithms.fastsac.host_objectives import HostObjectives
+
             self.objectives = HostObjectives(config, networks)
         else:
             self.objectives = AutogradObjectives(config, networks, self.actor_group, self.critic_group)

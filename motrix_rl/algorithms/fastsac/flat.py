@@ -227,7 +227,7 @@ class FlatGroup:
         body = self.grad[: self.size]
         norm = torch.dot(body, body).sqrt_()
         total = norm if self.size == self.grad.numel() else norm + self.grad[self.size :].sum()
-        found_inf = torch.isfinite(total).logical_not_().to(torch.float32)
+        found_inf = torch.sub(total, total).ne(0.0).to(torch.float32)  # 0 of what is finite, NaN of the rest
         if self.max_grad_norm > 0:
             body.mul_((self.max_grad_norm / (norm + 1e-6)).clamp_(max=1.0))
         self.optimizer.step(found_inf)

@@ -182,8 +182,8 @@ def actor_loss(log_prob: Tensor, value: Tensor, alpha: Tensor) -> Tensor:
 
 
 def temperature_loss(log_alpha: Tensor, log_prob: Tensor, entropy: float) -> Tensor:
-    """`-exp(log_alpha) * mean_B[log pi + H]`, a scalar; `log_prob` `[B]` carries no gradient.
+    """`-exp(log_alpha) * (log pi + H)`, a scalar; `log_prob` `[]`, a mean, carries no gradient.
 
     Its derivative by `log_alpha` is its own value, which is what the agent writes as the gradient.
     """
-    return log_alpha.exp() * -(log_prob.detach().mean() + entropy)
+    return log_alpha.exp() * -(log_prob.detach() + entropy)

@@ -1,0 +1,96 @@
+"""How a loop is compiled and kept, and the exponential, which is what most of them wait for."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import numba.core.config
+import numpy as np
+from numba.extending import overload
+
+log = logging.getLogger(__name__)
+
+Array = np.ndarray[Any, Any]
+
+
+def cache_directory() -> Path:
+    """Where compiled loops are kept: a directory for each version of the text of this folder.
+
+    In one for all versions, Numba would for a moment take what an earlier one has left for what another process
+    has just compiled.
+    """
+    text = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        text.update(path.read_bytes())
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    return caches / "motrix-rl" / f"loops-{text.hexdigest()[:16]}"
+
+
+_settings: Any = numba.core.config
+_settings.CACHE_DIR = _settings.CACHE_DIR or str(cache_directory())
+
+
+def loop(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiles a function, and keeps the result on disk where that can be done."""
+    compiled: Any = numba.njit(
+        nogil=True,
+        # A division by zero gives infinity: the check that raises an exception for it keeps a loop from vectorising.
+        error_model="numpy",
+        # Sums may be taken in any order, which is what vectorising them means; NaN and infinity keep their meaning.
+        fastmath={"reassoc", "contract", "arcp", "nsz"},
+    )(function)
+    try:
+        compiled.enable_caching()
+    except RuntimeError:  # no directory can be written
+        return compiled
+    cache = compiled._cache
+    keep = cache.save_overload
+
+    def keep_if_possible(signature: Any, result: Any) -> None:
+        try:
+            keep(signature, result)
+        except OSError as fault:  # a full disk: compiled it is all the same
+            log.warning("%s is compiled again at the next start: %s", function.__name__, fault)
+
+    cache.save_overload = keep_if_possible
+    return compiled
+
+
+def exp(x: Any) -> Any:
+    """`e^x`, in loops only."""
+    raise NotImplementedError("only compiled code calls this")
+
+
+@overload(exp, jit_options={"error_model": "numpy", "fastmath": {"contract", "nsz"}})  # its order counts
+def _exp(x: Any) -> Any:
+    return _exp_float32 if x == numba.types.float32 else _exp_float64
+
+
+def _exp_float64(x: Any) -> Any:
+    return math.exp(x)
+
+
+def _exp_float32(x: Any) -> Any:
+    """`2^n e^r` with `|r| <= log(2) / 2`, in operations that vectorise; constant where |x| > 87.
+
+    The polynomial has the least relative error of its degree, 1.1e-7; with roundings it is 4e-7.
+    """
+    x = np.float32(-87.0) if x < np.float32(-87.0) else x
+    x = np.float32(87.0) if x > np.float32(87.0) else x
+    # Adding 1.5 * 2^23 rounds to a whole number, and leaves it in the low bits.
+    shifted = x * np.float32(1.0 / math.log(2.0)) + np.float32(1.5 * 2.0**23)
+    n = shifted - np.float32(1.5 * 2.0**23)
+    r = x - n * np.float32(math.log(2.0))
+    p = np.float32(0.041890114) + r * np.float32(0.0083125252)
+    p = np.float32(0.16667114) + r * p
+    p = np.float32(0.49999231) + r * p
+    p = np.float32(1.0) + r + r * r * p
+    power = np.int32((np.float32(shifted).view(np.int32) << 23) + 0x3F800000)
+    return p * np.int32(power).view(np.float32)
