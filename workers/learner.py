@@ -78,7 +78,9 @@ def compile_update(learner: Learner) -> None:
     seconds = time.monotonic() - begin
     log.info("update compiled in %.1f s", seconds)
     if learner.ranks.rank == 0 and seconds >= COMPILED_NOW_S:
-        learner.report.note(f"update compiled in {seconds:.0f} s (less the next time: the result is kept)")
+        learner.report.note(
+            f"update compiled in {seconds:.0f} s; kept for the next start, if the disk allows"
+        )
 
 
 def build_learner(context: WorkerContext, wiring: LearnerWiring, board: WorkerBoard) -> Learner:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from motrix_rl.console.figures import number
 from motrix_rl.runs import RunDirectory
 from transport import StopReason, TransportError
 
@@ -74,7 +75,7 @@ def closing_lines(outcome: Outcome, directory: RunDirectory, summary: dict[str, 
     else:
         lines.append(f"finished: {done}")
     if best is not None:
-        lines.append(f"  best evaluation: return {best:.1f}")
+        lines.append(f"  best evaluation: return {number(best)}")
     lines.append(f"  run: {where}")
     if outcome.kind == "finished":
         lines.append(f"  evaluate it: motrix-rl eval {shlex.quote(where)}")

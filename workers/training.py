@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from motrix_rl.errors import MotrixError
 from motrix_rl.metrics.records import check_records
@@ -58,8 +58,15 @@ def _set_up(launch: Launch) -> Supervisor:
         return Supervisor(launch)
     except (OSError, TransportError) as fault:
         reason = f"the run cannot be set up: {explained(fault)}"
-        with contextlib.suppress(MotrixError):  # on a full disk the reason is still told
-            launch.start.directory.record.finish("failed", reason)
-        launch.party.tell_failed(reason)
-        launch.party.leave()
+        _give_up(launch, "failed", reason)
         raise MotrixError(reason) from fault
+    except KeyboardInterrupt:  # nobody has been started
+        _give_up(launch, "interrupted", "interrupted by SIGINT")
+        raise
+
+
+def _give_up(launch: Launch, outcome: Literal["failed", "interrupted"], reason: str) -> None:
+    with contextlib.suppress(MotrixError):  # on a full disk the reason is still told
+        launch.start.directory.record.finish(outcome, reason)
+    launch.party.tell_failed(reason)
+    launch.party.leave()

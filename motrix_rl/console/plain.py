@@ -35,7 +35,7 @@ class PlainConsole:
         """Prints the run once, then each worker whose phase has changed."""
         if not self._announced:
             self._announced = True
-            self._print(f"starting {view.title} in {view.run_dir} ({len(view.workers)} workers)")
+            self._print(f"starting {view.title} in {view.run_dir}")
         for worker in view.workers:
             if self._phases.get(worker.name) != worker.phase:
                 self._phases[worker.name] = worker.phase

@@ -182,7 +182,7 @@ class RunDirectory:
         path = self.error_path(worker)
         stamp = datetime.now().isoformat(timespec="milliseconds")
         with open(path, "a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(f"==== {stamp} {worker} (pid {os.getpid()}) ====\n{text.rstrip()}\n")
+            file.write(f"==== {stamp} {worker} ====\n{text.rstrip()}\n")
         return path
 
     def _refuse_if_taken(self) -> None:

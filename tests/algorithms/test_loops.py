@@ -172,6 +172,10 @@ def test_who_names_numbas_directory_gets_it_there(tmp_path: Path) -> None:
     assert not (tmp_path / "xdg").exists()
 
 
+def test_numbas_debugging_switch_is_not_for_these(tmp_path: Path) -> None:
+    assert compile_in_a_child(NUMBA_DISABLE_JIT="1", XDG_CACHE_HOME=str(tmp_path)) == "0 1"
+
+
 def double(x: Any) -> Any:
     return x + x
 

@@ -35,6 +35,7 @@ def cache_directory() -> Path:
 
 _settings: Any = numba.core.config
 _settings.CACHE_DIR = _settings.CACHE_DIR or str(cache_directory())
+_settings.DISABLE_JIT = 0  # a debugging aid for one's own functions; nothing here can do without
 
 
 def loop(function: Callable[..., Any]) -> Callable[..., Any]:
