@@ -163,6 +163,16 @@ def test_what_is_compiled_is_kept_for_the_next_process(tmp_path: Path) -> None:
     assert compile_in_a_child(XDG_CACHE_HOME=str(tmp_path)) == "1 0"
 
 
+@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+@pytest.mark.parametrize("left", [0, 100])
+def test_what_a_crash_has_cut_off_is_compiled_anew_and_kept(ending: str, left: int, tmp_path: Path) -> None:
+    compile_in_a_child(XDG_CACHE_HOME=str(tmp_path))
+    (path,) = tmp_path.rglob(f"objectives.softmax*.{ending}")
+    path.write_bytes(path.read_bytes()[:left])
+    assert compile_in_a_child(XDG_CACHE_HOME=str(tmp_path)) == "0 1"
+    assert compile_in_a_child(XDG_CACHE_HOME=str(tmp_path)) == "1 0"
+
+
 def test_who_names_numbas_directory_gets_it_there(tmp_path: Path) -> None:
     assert (
         compile_in_a_child(NUMBA_CACHE_DIR=str(tmp_path / "own"), XDG_CACHE_HOME=str(tmp_path / "xdg"))

@@ -32,9 +32,9 @@ class StackedKernel:
         self._biases = [p.detach() for p in mlp.biases]
         self._gains = [p.detach() for p in mlp.gains]
         self._offsets = [p.detach() for p in mlp.offsets]
-        # A network that is not trained has none; then nothing is written to what stands in for them.
+        # Something stands in for the gradients of a network that is not trained.
         self._grads = grads = {
-            name: [p.detach() if p.grad is None else p.grad for p in getattr(mlp, name)]
+            name: [torch.empty_like(p.detach()) if p.grad is None else p.grad for p in getattr(mlp, name)]
             for name in ("weights", "biases", "gains", "offsets")
         }
         like, hidden = self._weights[0], mlp.sizes[1:-1]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import math
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,9 @@ import numpy as np
 from numba.extending import overload
 
 log = logging.getLogger(__name__)
+
+#: A full disk; a file that a crash of the machine has cut off.
+_CACHE_FAULTS = (OSError, EOFError, pickle.UnpicklingError, ValueError, RuntimeError)
 
 Array = np.ndarray[Any, Any]
 
@@ -38,6 +43,33 @@ _settings.CACHE_DIR = _settings.CACHE_DIR or str(cache_directory())
 _settings.DISABLE_JIT = 0  # a debugging aid for one's own functions; nothing here can do without
 
 
+class _Kept:
+    """Numba's cache of one loop; where it fails it costs a compilation, and never the run."""
+
+    def __init__(self, cache: Any, name: str) -> None:
+        self._cache, self._name = cache, name
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        """What is kept for these types, or None."""
+        try:
+            return self._cache.load_overload(signature, context)
+        except _CACHE_FAULTS as fault:
+            log.warning("%s is compiled anew, what is kept of it cannot be read: %r", self._name, fault)
+            with contextlib.suppress(OSError):
+                self._cache.flush()  # or it would be so at every start
+            return None
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        """Keeps it, if the disk allows."""
+        try:
+            self._cache.save_overload(signature, result)
+        except _CACHE_FAULTS as fault:
+            log.warning("%s is compiled again at the next start: %s", self._name, fault)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, name)
+
+
 def loop(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compiles a function, and keeps the result on disk where that can be done."""
     compiled: Any = numba.njit(
@@ -47,20 +79,9 @@ def loop(function: Callable[..., Any]) -> Callable[..., Any]:
         # Sums may be taken in any order, which is what vectorising them means; NaN and infinity keep their meaning.
         fastmath={"reassoc", "contract", "arcp", "nsz"},
     )(function)
-    try:
+    with contextlib.suppress(RuntimeError):  # no directory can be written
         compiled.enable_caching()
-    except RuntimeError:  # no directory can be written
-        return compiled
-    cache = compiled._cache
-    keep = cache.save_overload
-
-    def keep_if_possible(signature: Any, result: Any) -> None:
-        try:
-            keep(signature, result)
-        except OSError as fault:  # a full disk: compiled it is all the same
-            log.warning("%s is compiled again at the next start: %s", function.__name__, fault)
-
-    cache.save_overload = keep_if_possible
+        compiled._cache = _Kept(compiled._cache, function.__name__)
     return compiled
 
 
