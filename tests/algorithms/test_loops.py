@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch.nn.functional import layer_norm, silu
 
-from motrix_rl.algorithms.fastsac import loops
+from motrix_rl.algorithms.fastsac import loops, losses
 from motrix_rl.algorithms.fastsac.loops.compiling import loop
 from tests.algorithms.helpers_algorithms import make_agent, random_batch, small_config
 
@@ -55,6 +55,30 @@ def test_softmax_holds_for_logits_of_any_size(scale: float) -> None:
     expected = torch.softmax(logits.double(), -1)
     loops.softmax(logits.numpy())
     torch.testing.assert_close(logits.double(), expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.covers("A2")
+@pytest.mark.parametrize("spread", [0.1, 1.0, 30.0])
+@pytest.mark.parametrize("dims", [1, 6, 29, 300])
+def test_sampled_actions_are_those_of_squash_where_tanh_saturates_too(dims: int, spread: float) -> None:
+    g = torch.Generator().manual_seed(dims)
+    head, noise = spread * torch.randn(64, 2 * dims, generator=g), torch.randn(64, dims, generator=g)
+    scale, bias = 0.1 + torch.rand(dims, generator=g), torch.randn(dims, generator=g)
+    action, squashed, std, d_std = torch.empty(4, 64, dims).unbind(0)
+    log_prob = torch.empty(64)
+    given = (head, noise, scale, bias)
+    written = (action, log_prob, squashed, std, d_std)
+    loops.sample_action(*(x.numpy() for x in given), -5.0, 2.0, *(x.numpy() for x in written))
+
+    mean, raw = head.double().chunk(2, -1)
+    log_std = 3.5 * (torch.tanh(raw) + 1.0) - 5.0
+    expected, log_prob_unit = losses.squash(mean, log_std, noise.double())
+    rounding = 1e-6 + 3e-7 * spread  # of a mean of that size, before tanh
+    torch.testing.assert_close(squashed.double(), expected, rtol=0, atol=rounding)
+    torch.testing.assert_close(action.double(), expected * scale + bias, rtol=0, atol=2.0 * rounding)
+    torch.testing.assert_close(
+        log_prob.double(), log_prob_unit - scale.double().log().sum(), rtol=1e-5, atol=2e-5 * dims
+    )
 
 
 def probs(logits: torch.Tensor) -> torch.Tensor:
@@ -139,7 +163,7 @@ def test_an_update_on_what_is_no_number_is_skipped_whole(where: str, found: floa
 
 CHILD = """
 import numpy as np
-from motrix_rl.algorithms.fastsac import loops
+from motrix_rl.algorithms.fastsac import loops, losses
 loops.softmax(np.zeros((1, 2, 3), np.float32))
 print(sum(loops.softmax.stats.cache_hits.values()), sum(loops.softmax.stats.cache_misses.values()))
 """

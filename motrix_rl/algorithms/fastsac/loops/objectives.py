@@ -108,12 +108,12 @@ def sample_action_backward(
 
     Args:
         d_action: `[B, A]` derivative of `f` by the environment's action.
-        noise: As in `sample_action`, as are those without a word.
-        scale: -
+        noise: `[B, A]` that `sample_action` was given.
+        scale: `[A]`, likewise.
         log_alpha: `[1]`.
-        squashed: -
-        std: -
-        d_std: -
+        squashed: `[B, A]` that it wrote.
+        std: `[B, A]`, likewise.
+        d_std: `[B, A]`, likewise.
         d_head: `[B, 2A]`, written.
     """
     batch, dims = noise.shape
