@@ -6,11 +6,12 @@ from topology.machine import Gpu, MachineSpec, NumaNode
 from topology.memory import Finding, check_memory, require_memory
 from topology.plan import CollectorInfo, EvaluatorInfo, LearnerInfo, TrainerTopology
 from topology.render import render_plan, to_json
-from topology.request import TrainerRequest, World
+from topology.request import MAX_CPU_LEARNER_CORES, TrainerRequest, World
 from topology.resolve import resolve_trainer_topology
 from topology.torch_build import torch_has_gpu_support
 
 __all__ = [
+    "MAX_CPU_LEARNER_CORES",
     "CollectorInfo",
     "EvaluatorInfo",
     "Finding",

@@ -8,6 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 Transport = Literal["auto", "on", "off"]
 
+#: More help no learner on CPUs, whatever the size of its networks.
+MAX_CPU_LEARNER_CORES = 16
+
 PositiveInt = Annotated[int, Field(ge=1)]
 Bytes = Annotated[int, Field(ge=0)]
 
@@ -45,7 +48,8 @@ class TrainerRequest(BaseModel):
         None, description='null | "auto" | "cpu" | "cuda:0,cuda:1" | a list, one device a rank'
     )
     max_cpu_learner_cores: PositiveInt = Field(
-        16, description="cores of which one learner on CPUs makes use; small networks are slower on several"
+        MAX_CPU_LEARNER_CORES,
+        description="cores of which one learner on CPUs makes use; small networks are slower on several",
     )
     cpus_per_collector: PositiveInt | None = Field(
         None, description="CPUs of a collector; null = a fair share"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from motrix_rl.tasks.registry import env_spec, parse_task
 from topology import (
+    MAX_CPU_LEARNER_CORES,
     MachineSpec,
     TrainerRequest,
     TrainerTopology,
@@ -30,9 +31,8 @@ FLOAT = 4
 #: Copies of a rank's parameters: networks, target, gradients, two moments, and the work of one update.
 LEARNER_COPIES = 8
 #: Operations in the products of an update for each core of a learner on CPUs. Measured with one core and two: at 0.09
-#: and 0.3e9 the second one costs 64 % and 31 % of the updates, at 1.9e9 it brings 15 %.
+#: and 0.3e9 the second one costs 64 % and 31 % of the updates, at 1.7e9 it brings 3 to 20 %.
 FLOPS_A_CORE = 1e9
-MAX_CPU_LEARNER_CORES = 16
 #: Options that the resolver knows by the same names.
 PLACEMENT_OPTIONS = (
     "num_learners",
@@ -100,9 +100,12 @@ def require_room(plan: TrainingPlan) -> None:
 
 
 def trainer_request(config: RootConfig, spec: EnvSpec | None, world: World | None = None) -> TrainerRequest:
-    """The resolver's request; bytes are 0 while the task's sizes are unknown."""
+    """The resolver's request; bytes are 0, and cores the most, while the task's sizes are unknown."""
     options = config.algo.trainer.async_options
     placement = {name: getattr(options, name) for name in PLACEMENT_OPTIONS}
+    known: dict[str, int] = {}
+    if spec is not None:
+        known = byte_sizes(config, spec) | {"max_cpu_learner_cores": cpu_learner_cores(config, spec, world)}
     return TrainerRequest.model_validate(
         {
             **placement,
@@ -110,8 +113,7 @@ def trainer_request(config: RootConfig, spec: EnvSpec | None, world: World | Non
             "num_envs": config.num_envs,
             "batch_size": config.algo.agent.batch_size,
             "evaluator": config.eval.interval > 0,
-            **({} if spec is None else byte_sizes(config, spec)),
-            **({} if spec is None else {"max_cpu_learner_cores": cpu_learner_cores(config, spec, world)}),
+            **known,
         }
     )
 
