@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 # Noise of this many updates is drawn at once: enough to hide the calls, little enough to hold.
 NOISE_CHUNK = 64
-# One update in so many is looked at for `metrics`: the scalars of all would cost a tenth of the update.
-REPORT_EVERY = 4
+# One update in so many is looked at for `metrics`: the scalars of all would cost a tenth of an update.
+REPORT_EVERY = 8
 CRITIC_METRICS = ("critic_loss", "alpha_loss", "entropy", "q_mean", "v_edge_mass", "critic_grad_norm")
 ACTOR_METRICS = ("actor_loss", "actor_grad_norm")
 
@@ -265,7 +265,7 @@ class FastSACAgent:
                 self._record(self._critic_sums, values, found_inf)
 
     def _update_actor(self, inputs: Inputs, noise: Tensor) -> None:
-        report = self.updates_done // self.config.policy_frequency % REPORT_EVERY == 0
+        report = (self.updates_done // self.config.policy_frequency - 1) % REPORT_EVERY == 0
         loss = self.objectives.actor_gradients(inputs, noise, report=report)
         norm, found_inf = self.actor_group.step(self.reducer)
         if report:

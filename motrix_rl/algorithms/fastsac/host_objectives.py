@@ -60,13 +60,16 @@ class HostObjectives:
         own = self.config.critic_target == "own"
         self._goal = like.new_empty(critics if own else 1, batch, self._support.shape[0])
 
-    def _act(self, obs: Tensor, noise: Tensor, critic: StackedKernel, critic_obs: Tensor) -> None:
+    def _act(
+        self, obs: Tensor, noise: Tensor, critic: StackedKernel, critic_obs: Tensor, *, gradient: bool
+    ) -> None:
         """Has `critic` see the actor's sampled actions; their log-probabilities `[B]` are in `_log_prob`."""
         actor, features = self.networks.actor, critic_obs.shape[1]
         self._actor.input.copy_(obs)
         critic.input[:, :features].copy_(critic_obs)
+        head = self._actor.forward() if gradient else self._actor.infer()
         loops.sample_action(
-            self._actor.forward()[0].numpy(),
+            head[0].numpy(),
             noise.numpy(),
             self._scale,
             self._bias,
@@ -83,9 +86,9 @@ class HostObjectives:
     def critic_gradients(self, inputs: Inputs, noise: Tensor, *, report: bool = True) -> CriticResult:
         """Loss of the critics; its gradients are in the critic group afterwards. See `AutogradObjectives`."""
         self._allocate(noise.shape[0])
-        self._act(inputs.next_obs, noise, self._target, inputs.next_critic_obs)
+        self._act(inputs.next_obs, noise, self._target, inputs.next_critic_obs, gradient=False)
         loops.soft_target(
-            self._target.forward().numpy(),
+            self._target.infer().numpy(),
             self._support,
             inputs.reward.numpy(),
             inputs.discount.numpy(),
@@ -109,7 +112,7 @@ class HostObjectives:
     def actor_gradients(self, inputs: Inputs, noise: Tensor, *, report: bool = True) -> Tensor | None:
         """Loss of the actor; its gradients are in the actor group afterwards. See `AutogradObjectives`."""
         self._allocate(noise.shape[0])
-        self._act(inputs.obs, noise, self._critic, inputs.critic_obs)
+        self._act(inputs.obs, noise, self._critic, inputs.critic_obs, gradient=True)
         logits = self._critic.forward()
         loops.value_gradient(logits.numpy(), self._support, self._actor_mode, self._values.numpy())
         loss = None

@@ -10,7 +10,7 @@ installation spends some seconds on it. What is kept is known by the text of thi
 elsewhere nothing but arguments.
 """
 
-from motrix_rl.algorithms.fastsac.loops.layers import norm_silu, norm_silu_backward
+from motrix_rl.algorithms.fastsac.loops.layers import norm_silu, norm_silu_backward, norm_silu_only
 from motrix_rl.algorithms.fastsac.loops.objectives import (
     MODES,
     critic_gradient,
@@ -26,6 +26,7 @@ __all__ = [
     "critic_gradient",
     "norm_silu",
     "norm_silu_backward",
+    "norm_silu_only",
     "sample_action",
     "sample_action_backward",
     "soft_target",

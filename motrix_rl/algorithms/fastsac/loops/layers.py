@@ -52,6 +52,37 @@ def norm_silu(
 
 
 @loop
+def norm_silu_only(x: Array, gain: Array, offset: Array, eps: float) -> None:
+    """`silu(gain * layer_norm(x) + offset)` in place of `x`, where no gradient is wanted.
+
+    Args:
+        x: `[Q, B, H]`.
+        gain: `[Q, 1, H]`.
+        offset: `[Q, 1, H]`.
+        eps: Added to the variance.
+    """
+    real = x.dtype.type
+    count, batch, width = x.shape
+    one, share = real(1), real(1) / real(width)
+    for q in range(count):
+        g, o = gain[q, 0], offset[q, 0]
+        for b in range(batch):
+            row = x[q, b]
+            mean = real(0)
+            for i in range(width):
+                mean += row[i]
+            mean *= share
+            variance = real(0)
+            for i in range(width):
+                variance += (row[i] - mean) * (row[i] - mean)
+            r = one / math.sqrt(variance * share + real(eps))
+            for i in range(width):
+                row[i] = (row[i] - mean) * r * g[i] + o[i]
+            for i in range(width):
+                row[i] /= one + exp(-row[i])
+
+
+@loop
 def norm_silu_backward(
     dy: Array,
     normed: Array,
