@@ -29,8 +29,6 @@ from motrix_rl.errors import UsageError, did_you_mean
 from transport import ControlBlock, Phase, WorkerBoard
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from motrix_rl.algorithms.fastsac.flat import FlatGroup, Reducer
     from motrix_rl.envs.base import BatchEnv, Float32, StepBuffers
 
@@ -261,11 +259,11 @@ class Poison:
     def _place_in_gradients(self) -> None:
         from motrix_rl.algorithms.fastsac.flat import FlatGroup
 
-        step, taken = FlatGroup.step, self._taken
+        reduce, taken = FlatGroup.reduce, self._taken
 
-        def poisoned(self: FlatGroup, reducer: Reducer | None) -> tuple[Tensor, Tensor]:
+        def poisoned(self: FlatGroup, reducer: Reducer | None) -> None:
             if taken():
                 self.grad[0] = float("nan")
-            return step(self, reducer)
+            reduce(self, reducer)
 
-        FlatGroup.step = poisoned
+        FlatGroup.reduce = poisoned

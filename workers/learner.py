@@ -72,7 +72,7 @@ def compile_update(learner: Learner) -> None:
     learner.board.set_phase(Phase.COMPILING)
     begin = time.monotonic()
     batch, noise = blank_batch(learner.agent)
-    inputs = learner.agent.prepare(batch)
+    inputs = learner.agent.statistics.prepare(batch)
     learner.agent.objectives.critic_gradients(inputs, noise)
     learner.agent.objectives.actor_gradients(inputs, noise)
     seconds = time.monotonic() - begin

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -99,6 +100,16 @@ class Batch:
             if tensor is not None:
                 tensor.zero_()
         return self
+
+    def clone(self) -> Batch:
+        """The same in other memory."""
+        return copy.deepcopy(self)
+
+    def copy_(self, other: Batch) -> None:
+        """Takes the values of another one of the same sizes."""
+        for name, tensor in vars(self).items():
+            if tensor is not None:
+                tensor.copy_(getattr(other, name))
 
     @classmethod
     def allocate(

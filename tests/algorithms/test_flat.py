@@ -27,6 +27,11 @@ class FakeReducer:
         return torch.stack([values, values])
 
 
+def step(group: FlatGroup, reducer: FakeReducer) -> tuple[torch.Tensor, torch.Tensor]:
+    group.reduce(reducer)
+    return group.step()
+
+
 def make_group(module: nn.Module, **changes: Any) -> FlatGroup:
     settings: dict[str, Any] = {
         "learning_rate": 1e-2,
@@ -63,7 +68,7 @@ def test_equals_torch_adamw_over_many_steps() -> None:
     for _ in range(20):
         x = torch.randn(8, 6)
         group.backward(mine(x).square().sum())
-        group.step(None)
+        group.step()
         optimizer.zero_grad()
         reference(x).square().sum().backward()
         optimizer.step()
@@ -76,14 +81,14 @@ def test_extra_elements_have_their_own_rate_and_no_decay() -> None:
     group = make_group(module, extra=1, extra_learning_rate=0.5)
     group.param[-1] = 3.0
     group.grad.zero_()
-    group.step(None)
+    group.step()
     assert float(group.param[-1]) == 3.0  # no gradient, and no decay
     group.grad[-1] = 1.0
-    group.step(None)
+    group.step()
     assert float(group.param[-1]) < 3.0
     frozen = make_group(nn.Linear(2, 1), extra=1, extra_learning_rate=0.0)
     frozen.grad.fill_(1.0)
-    frozen.step(None)
+    frozen.step()
     assert float(frozen.param[-1]) == 0.0
 
 
@@ -92,7 +97,7 @@ def test_opposite_gradients_cancel_before_clipping() -> None:
     group = make_group(nn.Linear(3, 3), max_grad_norm=1.0, weight_decay=0.0)
     before = group.param.clone()
     group.grad.copy_(torch.linspace(-40.0, 30.0, group.grad.numel()))
-    norm, found_inf = group.step(FakeReducer(lambda g: -g))
+    norm, found_inf = step(group, FakeReducer(lambda g: -g))
     assert float(norm) == 0.0 and float(found_inf) == 0.0
     assert torch.equal(group.param, before)
 
@@ -102,7 +107,7 @@ def test_clipped_after_the_reduction() -> None:
     # (6, 8) here and (0, 0) there: the mean (3, 4) has norm 5, and is cut to 2.5: (1.5, 2).
     group = make_group(nn.Linear(1, 1), max_grad_norm=2.5)
     group.grad.copy_(torch.tensor([6.0, 8.0]))
-    norm, _ = group.step(FakeReducer(torch.zeros_like))
+    norm, _ = step(group, FakeReducer(torch.zeros_like))
     assert float(norm) == pytest.approx(5.0)
     torch.testing.assert_close(group.grad, torch.tensor([1.5, 2.0]))
 
@@ -114,7 +119,7 @@ def test_clipped_after_the_reduction() -> None:
 def test_non_finite_gradient_on_any_rank_skips_the_step(value: float, element: int, here: bool) -> None:
     group = make_group(nn.Linear(3, 2), extra=1, extra_learning_rate=0.1, max_grad_norm=1.0)
     group.grad.fill_(0.5)
-    group.step(None)  # so that there are moments to keep
+    group.step()  # so that there are moments to keep
     before = {name: tensor.clone() for name, tensor in group.tensors().items()}
 
     def spoilt(flat: torch.Tensor) -> torch.Tensor:
@@ -125,14 +130,14 @@ def test_non_finite_gradient_on_any_rank_skips_the_step(value: float, element: i
     group.grad.fill_(0.5)
     if here:
         group.grad[element] = value
-    _, found_inf = group.step(FakeReducer(torch.clone if here else spoilt))
+    _, found_inf = step(group, FakeReducer(torch.clone if here else spoilt))
     assert float(found_inf) == 1.0
     for name, tensor in group.tensors().items():
         expected = before[name] + 1 if name == "optimizer.skipped" else before[name]
         assert torch.equal(tensor, expected), name
 
     group.grad.fill_(0.5)  # and the next step is taken as if nothing had been
-    group.step(None)
+    group.step()
     assert float(group.optimizer.steps) == 2.0
     assert torch.isfinite(group.param).all()
 
@@ -156,6 +161,6 @@ def test_scaled_loss_gives_the_same_step() -> None:
     for module, group in zip((plain, scaled), groups, strict=True):
         group.backward(module(x).square().sum())
     torch.testing.assert_close(groups[1].grad, groups[0].grad * 2.0**14)
-    norms = [group.step(None)[0] for group in groups]
+    norms = [group.step()[0] for group in groups]
     torch.testing.assert_close(norms[1], norms[0])
     torch.testing.assert_close(groups[1].param, groups[0].param)

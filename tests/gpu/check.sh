@@ -1,5 +1,5 @@
 #!/bin/sh
-# What only a GPU can show, in under five minutes on one GPU: sh tests/gpu/check.sh [python]
+# What only a GPU can show, in under eight minutes on one GPU: sh tests/gpu/check.sh [python]
 # Prints a short table; exits with 0 when every line of it says "ok". Nothing is skipped quietly.
 python=${1:-python}
 cd "$(dirname "$0")/../.." || exit 2
@@ -17,7 +17,7 @@ check() { # check NAME LIMIT_S COMMAND...
     code=$?
     if [ $code -eq 0 ]; then verdict=ok; else verdict="FAILED ($code)" bad=1; tail -n 30 "$place/$name.out"; fi
     printf '%-28s %4d s  %s  %s\n' "$name" $(($(date +%s) - began)) "$verdict" \
-        "$(grep -E '^(finished: |[0-9]+ passed|=+ .*passed)' "$place/$name.out" | tail -n 1)" >>"$table"
+        "$(grep -E '^(finished: |updates  |[0-9]+ passed|=+ .*passed)' "$place/$name.out" | tail -n 1)" >>"$table"
 }
 
 train() { # train NAME WORDS...
@@ -30,14 +30,20 @@ train() { # train NAME WORDS...
 }
 
 async=algo.trainer.async_options
+cli='import sys; from motrix_rl.cli.main import entry; sys.exit(entry())'
 "$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' || { echo "no CUDA device here"; exit 2; }
 check ipc-probe 60 "$python" -m transport.probe cuda:0
-check gpu-tests 120 "$python" -m pytest tests/gpu -m gpu -q -x -p no:cacheprovider
+check gpu-tests 180 "$python" -m pytest tests/gpu -m gpu -q -x -p no:cacheprovider
 train ipc-both $async.learner_devices=cuda:0 $async.collector_inference_device=cuda:0 \
     $async.transition_ipc=on $async.weight_ipc=on
 train host-rings $async.learner_devices=cuda:0 $async.transition_ipc=off $async.weight_ipc=off
 train two-learners-gloo $async.num_learners=2 $async.num_collectors=2 $async.learner_devices=cuda:0,cuda:0
-check bench 60 "$python" -c 'import sys; from motrix_rl.cli.main import entry; sys.exit(entry())' bench ring --seconds 1
+train cuda-graphs $async.learner_devices=cuda:0 algo.agent.cuda_graphs=true
+for graphs in false true; do
+    check "updates-graphs-$graphs" 60 "$python" -c "$cli" bench learner task=humanoid/mujoco.fastsac --seconds 2 \
+        $async.learner_devices=cuda:0 algo.agent.batch_size=8192 algo.agent.cuda_graphs=$graphs
+done
+check bench-ring 60 "$python" -c "$cli" bench ring --seconds 1
 
 echo
 nvidia-smi --query-gpu=name,memory.used --format=csv,noheader 2>/dev/null

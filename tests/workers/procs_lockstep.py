@@ -93,7 +93,8 @@ def opposed_gradients(group: RankGroup, size: float) -> Any:
     # Not the same size on all ranks before averaging: clipping each would leave something.
     sign = 1.0 if group.rank % 2 == 0 else -1.0
     agent.critic_group.grad.copy_(sign * size * g)
-    norm, found = agent.critic_group.step(group)
+    agent.critic_group.reduce(group)
+    norm, found = agent.critic_group.step()
     return float(norm), float(found), bool(torch.equal(before, agent.critic_group.param))
 
 
@@ -102,7 +103,8 @@ def unequal_gradients(group: RankGroup) -> Any:
     agent = agent_of(group, torch.float64, max_grad_norm=4.0, weight_decay=0.0)
     agent.critic_group.grad.zero_()
     agent.critic_group.grad[0] = 1.0 if group.rank == 0 else 9.0
-    agent.critic_group.step(group)
+    agent.critic_group.reduce(group)
+    agent.critic_group.step()
     return float(agent.critic_group.grad[0])
 
 

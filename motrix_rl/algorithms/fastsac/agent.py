@@ -19,23 +19,19 @@ from motrix_rl.algorithms.fastsac import losses
 from motrix_rl.algorithms.fastsac.config import FastSACConfig
 from motrix_rl.algorithms.fastsac.flat import FlatGroup, Reducer, bind_parameters
 from motrix_rl.algorithms.fastsac.networks import ActionScaling, EnsembleCritic
-from motrix_rl.algorithms.fastsac.objectives import AutogradObjectives, Inputs, Networks
+from motrix_rl.algorithms.fastsac.objectives import Networks
 from motrix_rl.algorithms.fastsac.policy import make_actor
 from motrix_rl.algorithms.fastsac.statistics import AgentStatistics
+from motrix_rl.algorithms.fastsac.update import Given, Groups, Update
 from motrix_rl.normalization.running import RewardScaler, RunningMeanStd
-from motrix_rl.replay.batch import Batch
 
 if TYPE_CHECKING:
-    from motrix_rl.algorithms.fastsac.host_objectives import HostObjectives
     from motrix_rl.envs.spec import EnvSpec
+    from motrix_rl.replay.batch import Batch
     from motrix_rl.replay.buffer import ReplayBuffer
 
 # Noise of this many updates is drawn at once: enough to hide the calls, little enough to hold.
 NOISE_CHUNK = 64
-# One update in so many is looked at for `metrics`: the scalars of all would cost a tenth of an update.
-REPORT_EVERY = 8
-CRITIC_METRICS = ("critic_loss", "alpha_loss", "entropy", "q_mean", "v_edge_mass", "critic_grad_norm")
-ACTOR_METRICS = ("actor_loss", "actor_grad_norm")
 
 
 class FastSACAgent:
@@ -88,18 +84,11 @@ class FastSACAgent:
         self.generator.manual_seed(sample_seed)
         self.target_entropy = losses.target_entropy(config, env_spec.action_low, env_spec.action_high)
         networks = Networks(self.actor, self.critic, self.target, self.scaling, self.log_alpha)
-        self.objectives: HostObjectives | AutogradObjectives
-        if self.device.type == "cpu" and not (config.amp or config.compile):
-            # Here, because it loads Numba, which nobody else needs.
-            from motrix_rl.algorithms.fastsac.host_objectives import HostObjectives
-
-            self.objectives = HostObjectives(config, networks)
-        else:
-            self.objectives = AutogradObjectives(config, networks, self.actor_group, self.critic_group)
+        groups = Groups(self.actor_group, self.critic_group, self.target_flat)
+        self._update = Update(config, networks, groups, self.statistics, self.target_entropy, self.reducer)
+        self.objectives = self._update.objectives
         self.policy_size = self.actor_group.size + 2 * env_spec.obs_dim
         self._batch: Batch | None = None
-        self._critic_sums = torch.zeros(len(CRITIC_METRICS) + 1, dtype=torch.float64, device=self.device)
-        self._actor_sums = torch.zeros(len(ACTOR_METRICS) + 1, dtype=torch.float64, device=self.device)
 
     def _build_networks(self, init_seed: int) -> None:
         config, spec = self.config, self.env_spec
@@ -149,7 +138,7 @@ class FastSACAgent:
                 critic_obs = RunningMeanStd(spec.critic_obs_dim, **where)
         if config.reward_scaling:
             reward = RewardScaler(gamma=config.gamma, bound=min(-config.v_min, config.v_max), **where)
-        return AgentStatistics(obs, critic_obs, reward, self.device)
+        return AgentStatistics(obs, critic_obs, reward, self.device, self.dtype)
 
     # ------------------------------------------------------------------ statistics
 
@@ -209,7 +198,8 @@ class FastSACAgent:
                 dtype=self.dtype,
             )
             for row in noise.unbind(0):
-                self._batch = replay.sample(self.batch_size, self.generator, self._batch)
+                out = self._update.batch or self._batch
+                self._batch = replay.sample(self.batch_size, self.generator, out)
                 self.update_on(self._batch, row[0], row[1])
                 if on_update is not None:
                     on_update(self.updates_done)
@@ -217,66 +207,8 @@ class FastSACAgent:
 
     def update_on(self, batch: Batch, critic_noise: Tensor, actor_noise: Tensor) -> None:
         """One update on a given batch and given standard normal noise `[B, A]` for critics and actor."""
-        inputs = self.prepare(batch)
-        self._update_critic(inputs, critic_noise)
+        self._update(Given(batch, critic_noise, actor_noise), self.updates_done)
         self.updates_done += 1
-        if self.updates_done % self.config.policy_frequency == 0:
-            self._update_actor(inputs, actor_noise)
-
-    @torch.no_grad()
-    def prepare(self, batch: Batch) -> Inputs:
-        """Normalises both observations of a batch by the same statistics, and scales its rewards."""
-        statistics = self.statistics
-        obs, next_obs = self._normalize(batch.observations, statistics.obs)
-        critic_obs, next_critic_obs = obs, next_obs
-        if batch.critic_observations is not None:
-            critic_obs, next_critic_obs = self._normalize(batch.critic_observations, statistics.critic_obs)
-        reward = batch.reward.to(self.dtype)
-        if statistics.reward is not None:
-            reward = reward * statistics.reward.scale
-        return Inputs(
-            obs=obs,
-            next_obs=next_obs,
-            critic_obs=critic_obs,
-            next_critic_obs=next_critic_obs,
-            action=batch.action.to(self.dtype),
-            reward=reward,
-            discount=(batch.discount * batch.bootstrap).to(self.dtype),
-            weight=batch.weight.to(self.dtype),
-        )
-
-    def _normalize(self, pair: Tensor, norm: RunningMeanStd | None) -> tuple[Tensor, Tensor]:
-        """Both halves of `[2, B, O]`."""
-        first, second = (pair.to(self.dtype) if norm is None else norm.normalize(pair)).unbind(0)
-        return first, second
-
-    def _update_critic(self, inputs: Inputs, noise: Tensor) -> None:
-        """Critics and temperature: one backward, one reduction, one step; then the target moves."""
-        report = self.updates_done % REPORT_EVERY == 0
-        result = self.objectives.critic_gradients(inputs, noise, report=report)
-        with torch.no_grad():
-            alpha_loss = losses.temperature_loss(self.log_alpha, result.log_prob, self.target_entropy)
-            # d(-exp(x) c)/dx is the loss itself, so no graph is needed for it.
-            self.critic_group.grad[-1:] = alpha_loss
-            norm, found_inf = self.critic_group.step(self.reducer)
-            self.target_flat.lerp_(self._critic_flat, self.config.tau)
-            if report:
-                values = (result.loss, alpha_loss, -result.log_prob, result.value, result.edge_mass, norm)
-                self._record(self._critic_sums, values, found_inf)
-
-    def _update_actor(self, inputs: Inputs, noise: Tensor) -> None:
-        report = (self.updates_done // self.config.policy_frequency - 1) % REPORT_EVERY == 0
-        loss = self.objectives.actor_gradients(inputs, noise, report=report)
-        norm, found_inf = self.actor_group.step(self.reducer)
-        if report:
-            self._record(self._actor_sums, (loss, norm), found_inf)
-
-    @staticmethod
-    def _record(sums: Tensor, values: tuple[Tensor | None, ...], found_inf: Tensor) -> None:
-        """Adds one update's scalars and a count of 1 to `sums`, unless the update was skipped."""
-        row = torch.cat([value.detach().reshape(1).double() for value in values if value is not None])
-        row = torch.cat([row, torch.ones_like(row[:1])])
-        sums.add_(torch.where(found_inf > 0, torch.zeros_like(row), row))
 
     # ------------------------------------------------------------------ publishing and metrics
 
@@ -296,12 +228,7 @@ class FastSACAgent:
 
     def metrics(self) -> dict[str, float]:
         """Means over the reported updates since the last call, and totals. Waits for the device."""
-        out: dict[str, float] = {}
-        for names, sums in ((CRITIC_METRICS, self._critic_sums), (ACTOR_METRICS, self._actor_sums)):
-            *totals, count = sums.tolist()
-            if count:
-                out |= {name: total / count for name, total in zip(names, totals, strict=True)}
-            sums.zero_()
+        out = self._update.metrics()
         out["alpha"] = float(self.log_alpha.exp())
         out["target_entropy"] = self.target_entropy
         skipped = self.critic_group.optimizer.skipped + self.actor_group.optimizer.skipped

@@ -117,6 +117,10 @@ class FastSACConfig(BaseModel):
         False,
         description="Compile the losses with torch.compile; without a working compiler they run eagerly.",
     )
+    cuda_graphs: bool = Field(
+        False,
+        description="Replay updates as CUDA graphs: one launch for some hundred kernels. Nothing on CPUs.",
+    )
 
     @model_validator(mode="after")
     def _check_ranges(self) -> Self:

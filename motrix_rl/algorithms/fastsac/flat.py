@@ -210,18 +210,21 @@ class FlatGroup:
             loss = loss * self.loss_scale.value
         torch.autograd.backward(loss, inputs=self.parameters)
 
-    @torch.no_grad()
-    def step(self, reducer: Reducer | None) -> tuple[Tensor, Tensor]:
-        """Reduce, unscale, check, clip, step; on the device throughout.
+    def reduce(self, reducer: Reducer | None) -> None:
+        """Averages the gradients over the ranks, in one collective; alone there is nothing to do."""
+        if reducer is not None:
+            reducer.all_reduce_mean_(self.grad)
 
-        The check is on the reduced gradient, so that all ranks skip, or none, without asking each other: one
+    @torch.no_grad()
+    def step(self) -> tuple[Tensor, Tensor]:
+        """Unscale, check, clip, step; on the device throughout.
+
+        The check is on reduced gradients, so that all ranks skip, or none, without asking each other: one
         rank's NaN makes the mean NaN everywhere.
 
         Returns:
             `(norm, found_inf)`, both `[]`: gradient norm before clipping, and 1.0 if the step was skipped.
         """
-        if reducer is not None:
-            reducer.all_reduce_mean_(self.grad)
         if self.loss_scale is not None:
             self.grad[: self.size].div_(self.loss_scale.value)
         body = self.grad[: self.size]

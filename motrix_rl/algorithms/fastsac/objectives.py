@@ -125,7 +125,7 @@ class AutogradObjectives:
         result = self._critic(inputs, noise)
         assert result.loss is not None
         self.critic_group.backward(result.loss)
-        return result
+        return result._replace(loss=result.loss.detach())  # it would keep the graph
 
     def actor_gradients(self, inputs: Inputs, noise: Tensor, *, report: bool = True) -> Tensor:
         """Loss of the actor; its gradients are in the actor group afterwards, and no critic has got any.
@@ -137,7 +137,7 @@ class AutogradObjectives:
         """
         loss = self._actor(inputs, noise)
         self.actor_group.backward(loss)
-        return loss
+        return loss.detach()
 
     def critic_objective(self, inputs: Inputs, noise: Tensor) -> CriticResult:
         """The critics' loss as a graph."""

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from motrix_rl.algorithms.fastsac.flat import Reducer
+from motrix_rl.algorithms.fastsac.objectives import Inputs
 from motrix_rl.normalization.running import RewardScaler, RunningMeanStd, as_tensor
+from motrix_rl.replay.batch import Batch
 
 
 class AgentStatistics:
@@ -20,6 +22,7 @@ class AgentStatistics:
         critic_obs: Normaliser of the critics' own observation.
         reward: Scale of rewards.
         device: Where they lie.
+        dtype: Type of what they prepare, that of the networks.
     """
 
     def __init__(
@@ -28,9 +31,10 @@ class AgentStatistics:
         critic_obs: RunningMeanStd | None,
         reward: RewardScaler | None,
         device: torch.device,
+        dtype: torch.dtype,
     ) -> None:
         self.obs, self.critic_obs, self.reward = obs, critic_obs, reward
-        self.device = device
+        self.device, self.dtype = device, dtype
         named = {"obs_norm": obs, "critic_obs_norm": critic_obs, "reward_scaler": reward}
         self.parts = {name: part for name, part in named.items() if part is not None}
 
@@ -58,6 +62,28 @@ class AgentStatistics:
             width = rows[0].shape[-1]
             raw, terminal, timeout, broken = (x.reshape(-1, width) for x in rows)
             self.reward.accumulate(raw, (terminal != 0) | (timeout != 0), broken)
+
+    @torch.no_grad()
+    def prepare(self, batch: Batch) -> Inputs:
+        """A batch as the networks see it: both observations normalised alike, rewards scaled."""
+        dtype = self.dtype
+        obs, next_obs = _normalize(batch.observations, self.obs, dtype)
+        critic_obs, next_critic_obs = obs, next_obs
+        if batch.critic_observations is not None:
+            critic_obs, next_critic_obs = _normalize(batch.critic_observations, self.critic_obs, dtype)
+        reward = batch.reward.to(dtype)
+        if self.reward is not None:
+            reward = reward * self.reward.scale
+        return Inputs(
+            obs=obs,
+            next_obs=next_obs,
+            critic_obs=critic_obs,
+            next_critic_obs=next_critic_obs,
+            action=batch.action.to(dtype),
+            reward=reward,
+            discount=(batch.discount * batch.bootstrap).to(dtype),
+            weight=batch.weight.to(dtype),
+        )
 
     @torch.no_grad()
     def sync(self, reducer: Reducer | None) -> None:
@@ -101,3 +127,9 @@ class AgentStatistics:
             raise ValueError(f"checkpoint has statistics {sorted(state)}, this agent {sorted(self.parts)}")
         for name, part in self.parts.items():
             part.load_local(state[name])
+
+
+def _normalize(pair: Tensor, norm: RunningMeanStd | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Both halves of `[2, B, O]`."""
+    first, second = (pair.to(dtype) if norm is None else norm.normalize(pair)).unbind(0)
+    return first, second
