@@ -30,8 +30,9 @@ def agent_of(spec: EnvSpec = SPEC, *, replayed: bool, **changes: Any) -> tuple[F
     reducer = changes.pop("reducer", None)
     agent, tape = make_agent(small_config(**changes), spec, reducer=reducer), Tape()
     networks = Networks(agent.actor, agent.critic, agent.target, agent.scaling, agent.log_alpha)
-    objectives = AutogradObjectives(agent.config, networks, agent.actor_group, agent.critic_group)
-    agent.objectives = agent._update.objectives = objectives
+    agent._update.objectives = AutogradObjectives(
+        agent.config, networks, agent.actor_group, agent.critic_group
+    )
     if replayed:
         agent._update.replay(tape)
     return agent, tape

@@ -26,6 +26,8 @@ from motrix_rl.algorithms.fastsac.update import Given, Groups, Update
 from motrix_rl.normalization.running import RewardScaler, RunningMeanStd
 
 if TYPE_CHECKING:
+    from motrix_rl.algorithms.fastsac.host_objectives import HostObjectives
+    from motrix_rl.algorithms.fastsac.objectives import AutogradObjectives
     from motrix_rl.envs.spec import EnvSpec
     from motrix_rl.replay.batch import Batch
     from motrix_rl.replay.buffer import ReplayBuffer
@@ -86,7 +88,6 @@ class FastSACAgent:
         networks = Networks(self.actor, self.critic, self.target, self.scaling, self.log_alpha)
         groups = Groups(self.actor_group, self.critic_group, self.target_flat)
         self._update = Update(config, networks, groups, self.statistics, self.target_entropy, self.reducer)
-        self.objectives = self._update.objectives
         self.policy_size = self.actor_group.size + 2 * env_spec.obs_dim
         self._batch: Batch | None = None
 
@@ -124,8 +125,7 @@ class FastSACAgent:
         )
         self.log_alpha = self.critic_group.param[-1:]
         self.log_alpha.fill_(math.log(config.alpha_init))
-        self._critic_flat = self.critic_group.param[:-1]
-        self.target_flat = torch.zeros_like(self._critic_flat)
+        self.target_flat = torch.zeros_like(self.critic_group.param[:-1])
         bind_parameters(self.target.parameters(), self.target_flat)
 
     def _build_statistics(self) -> AgentStatistics:
@@ -139,6 +139,11 @@ class FastSACAgent:
         if config.reward_scaling:
             reward = RewardScaler(gamma=config.gamma, bound=min(-config.v_min, config.v_max), **where)
         return AgentStatistics(obs, critic_obs, reward, self.device, self.dtype)
+
+    @property
+    def objectives(self) -> HostObjectives | AutogradObjectives:
+        """What writes the gradients."""
+        return self._update.objectives
 
     # ------------------------------------------------------------------ statistics
 
