@@ -38,6 +38,8 @@ def run(context: WorkerContext, wiring: LearnerWiring, board: WorkerBoard) -> No
     """Boots a learner and runs it to its end."""
     board.set_phase(Phase.BUILDING)
     torch.set_num_threads(context.num_threads)
+    if wiring.device.startswith("cuda"):
+        torch.cuda.set_device(wiring.device)  # libraries that look at the current one take no other's memory
     learner = build_learner(context, wiring, board)
     if wiring.resume is not None:
         load_checkpoint(

@@ -7,7 +7,8 @@ On the CPU there is nothing to move, and shards pass through as they are; so do 
 What is ordered
     The compute lane waits for the copies of a generation before it puts it into the replay, and so before anything can
     sample it. The ingest lane waits, before it overwrites a set of buffers, for what the compute lane was given to do
-    with that set; the host waits, before it overwrites pinned memory, for the copy out of it.
+    with that set, and before it first writes a buffer, for the zeros that the compute lane fills it with; the host
+    waits, before it overwrites pinned memory, for the copy out of it.
 """
 
 from __future__ import annotations
@@ -111,7 +112,9 @@ class StagingBuffer:
 
     def take(self, slot: SlotView, lanes: Lanes, after: Any | None) -> StagedShard:
         """Copies a slot, which may be given back when this returns."""
-        if self._copied is not None:
+        if self._copied is None:
+            after = lanes.compute_mark()  # not before the buffer's own zeros
+        else:
             lanes.host_waits(self._copied)
         for item in self._layout.fields:
             rows = slice(slot.num_final) if item.name.startswith("final_") else slice(None)

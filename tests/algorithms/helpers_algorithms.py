@@ -37,7 +37,7 @@ def make_agent(config: FastSACConfig, spec: EnvSpec = SPEC, **options: Any) -> F
 
 
 def filled_replay(agent: FastSACAgent, *, envs: int = 4, steps: int = 30, seed: int = 0) -> ReplayBuffer:
-    """A replay of random generations, all observed by the agent."""
+    """A replay of random generations on the agent's device, all observed by the agent."""
     spec = agent.env_spec
     replay = ReplayBuffer(
         num_envs=envs,
@@ -47,6 +47,7 @@ def filled_replay(agent: FastSACAgent, *, envs: int = 4, steps: int = 30, seed: 
         action_dim=spec.action_dim,
         n_step=agent.config.n_step,
         gamma=agent.config.gamma,
+        device=agent.device,
     )
     feed(agent, replay, range(steps), seed)
     return replay

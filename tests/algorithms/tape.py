@@ -11,6 +11,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 Piece = Callable[[], None]
+aten: Any = torch.ops.aten
+NOT_IN_A_GRAPH = (
+    aten._local_scalar_dense.default,
+    aten.is_nonzero.default,
+    aten.nonzero.default,
+    aten.masked_select.default,
+    aten.lift_fresh.default,  # torch.tensor(...) of Python's numbers
+)
+
+
+def _is_mask(index: Tensor | None) -> bool:
+    return index is not None and index.dtype is torch.bool
 
 
 class _Operations(TorchDispatchMode):
@@ -21,8 +33,8 @@ class _Operations(TorchDispatchMode):
         self.noted: list[tuple[Any, Any, Any, Any]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.is_nonzero.default):
-            raise RuntimeError("the host waits for a number, which no graph can hold")
+        if func in NOT_IN_A_GRAPH or (func is aten.index.Tensor and any(_is_mask(x) for x in args[1])):
+            raise RuntimeError(f"{func}: the host waits for the device, or has a number of its own")
         out = func(*args, **(kwargs or {}))
         self.noted.append((func, args, kwargs or {}, out))
         return out

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from motrix_rl.algorithms.fastsac import losses
 from motrix_rl.algorithms.fastsac.agent import FastSACAgent
 from motrix_rl.algorithms.fastsac.host_objectives import HostObjectives
 from motrix_rl.algorithms.fastsac.networks import StackedMLP
@@ -134,3 +135,36 @@ def test_without_a_compiler_it_runs_eagerly_and_says_so(
     assert agent.updates_done == 1
     (record,) = caplog.records
     assert "running eagerly (no working C++ compiler found)" in record.message
+
+
+@pytest.mark.parametrize("amp_dtype", ["bf16", "fp16"])
+def test_mixed_precision_ends_with_the_networks(amp_dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Targets and losses are the agent's type: rounded expectations would choose another critic's minimum."""
+    agent = make_agent(small_config(amp=True, amp_dtype=amp_dtype, critic_target="min", actor_q="min"))
+    calls: list[str] = []
+
+    def watched(name: str) -> Any:
+        function = getattr(losses, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            assert not torch.is_autocast_enabled("cpu"), name
+            calls.append(name)
+            return function(*args, **kwargs)
+
+        return call
+
+    names = (
+        "soft_target",
+        "project",
+        "select_target",
+        "expected_value",
+        "critic_loss",
+        "combine_values",
+        "actor_loss",
+    )
+    for name in names:
+        monkeypatch.setattr(losses, name, watched(name))
+    noise = torch.randn(2, 16, 3)
+    agent.update_on(random_batch(16), noise[0], noise[1])
+    agent.update_on(random_batch(16), noise[0], noise[1])
+    assert set(calls) == set(names)

@@ -1,7 +1,8 @@
 #!/bin/sh
-# What only a GPU can show, in under eight minutes on one GPU: sh tests/gpu/check.sh [python]
-# Prints a short table; exits with 0 when every line of it says "ok". Nothing is skipped quietly.
-python=${1:-python}
+# What only a GPU can show, on one GPU: sh tests/gpu/check.sh [python] [tests|runs]
+# Tests and runs are at most five minutes and ten; without a word, both. Prints a short table; exits with 0 when every
+# line of it says "ok". Nothing is skipped quietly.
+python=${1:-python} part=${2:-both}
 cd "$(dirname "$0")/../.." || exit 2
 place=$(mktemp -d) || exit 2
 trap 'rm -rf "$place"' EXIT
@@ -32,18 +33,23 @@ train() { # train NAME WORDS...
 async=algo.trainer.async_options
 cli='import sys; from motrix_rl.cli.main import entry; sys.exit(entry())'
 "$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' || { echo "no CUDA device here"; exit 2; }
-check ipc-probe 60 "$python" -m transport.probe cuda:0
-check gpu-tests 180 "$python" -m pytest tests/gpu -m gpu -q -x -p no:cacheprovider
-train ipc-both $async.learner_devices=cuda:0 $async.collector_inference_device=cuda:0 \
-    $async.transition_ipc=on $async.weight_ipc=on
-train host-rings $async.learner_devices=cuda:0 $async.transition_ipc=off $async.weight_ipc=off
-train two-learners-gloo $async.num_learners=2 $async.num_collectors=2 $async.learner_devices=cuda:0,cuda:0
-train cuda-graphs $async.learner_devices=cuda:0 algo.agent.cuda_graphs=true
-for graphs in false true; do
-    check "updates-graphs-$graphs" 60 "$python" -c "$cli" bench learner task=humanoid/mujoco.fastsac --seconds 2 \
-        $async.learner_devices=cuda:0 algo.agent.batch_size=8192 algo.agent.cuda_graphs=$graphs
-done
-check bench-ring 60 "$python" -c "$cli" bench ring --seconds 1
+if [ "$part" != runs ]; then
+    check ipc-probe 60 "$python" -m transport.probe cuda:0
+    check gpu-tests 300 "$python" -m pytest tests/gpu -m gpu -q -p no:cacheprovider
+fi
+if [ "$part" != tests ]; then
+    train ipc-both $async.learner_devices=cuda:0 $async.collector_inference_device=cuda:0 \
+        $async.transition_ipc=on $async.weight_ipc=on
+    train host-rings $async.learner_devices=cuda:0 $async.transition_ipc=off $async.weight_ipc=off
+    train cuda-graphs $async.learner_devices=cuda:0 algo.agent.cuda_graphs=true
+    train two-learners-gloo $async.num_learners=2 $async.num_collectors=2 $async.learner_devices=cuda:0,cuda:0 \
+        algo.agent.cuda_graphs=true
+    for graphs in false true; do
+        check "updates-graphs-$graphs" 100 "$python" -c "$cli" bench learner task=humanoid/mujoco.fastsac --seconds 2 \
+            --rounds 3 $async.learner_devices=cuda:0 algo.agent.batch_size=8192 algo.agent.cuda_graphs=$graphs
+    done
+    check bench-ring 60 "$python" -c "$cli" bench ring --seconds 1
+fi
 
 echo
 nvidia-smi --query-gpu=name,memory.used --format=csv,noheader 2>/dev/null

@@ -53,6 +53,11 @@ def trained(updates: int, *, device: str = DEVICE, double: bool = False, **chang
     return agent
 
 
+def recorded(agent: FastSACAgent) -> int:
+    """Pieces of the update that are graphs by now."""
+    return sum(getattr(piece, "_replay", None) is not None for piece in agent._update._pieces)
+
+
 def parameters(agent: FastSACAgent) -> Any:
     import torch
 
@@ -66,9 +71,11 @@ def test_a_gpu_trains_what_a_cpu_trains(graphs: bool) -> None:
 
     here = trained(12, double=True, cuda_graphs=graphs)
     there = trained(12, double=True, device="cpu")
+    assert recorded(here) == (4 if graphs else 0)
     torch.testing.assert_close(parameters(here), parameters(there), rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.timeout(300)  # the compiler
 @pytest.mark.covers("D1")
 @pytest.mark.parametrize(
     "changes",
@@ -79,7 +86,8 @@ def test_graphs_train_what_python_trains(changes: dict[str, Any]) -> None:
     import torch
 
     plain, replayed = trained(40, **changes), trained(40, cuda_graphs=True, **changes)
-    assert parameters(plain).isfinite().all()
+    assert parameters(plain).isfinite().all() and recorded(plain) == 0 and recorded(replayed) == 4
+    assert plain.objectives.compiled == replayed.objectives.compiled == changes.get("compile", False)
     # Sums that are taken in another order; what is replayed on stale memory is elsewhere.
     torch.testing.assert_close(parameters(replayed), parameters(plain), rtol=1e-2, atol=1e-3)
     metrics = replayed.metrics()
@@ -97,3 +105,53 @@ def test_a_replayed_update_skips_what_is_no_number() -> None:
     assert agent.metrics()["nonfinite_skips"] >= 1
     update(agent, 13)
     assert not torch.equal(agent.critic_group.param, before)
+
+
+@pytest.mark.covers("D1")
+@pytest.mark.parametrize("own", [False, True], ids=["shared obs", "own critic obs"])
+def test_graphs_sample_follow_statistics_and_load(own: bool) -> None:
+    """What `update` does around the pieces: against a CPU, on what a CPU has drawn."""
+    import torch
+
+    from tests.algorithms.helpers_algorithms import (
+        CRITIC_SPEC,
+        SPEC,
+        feed,
+        filled_replay,
+        make_agent,
+        small_config,
+    )
+
+    agents = [
+        make_agent(
+            small_config(n_step=3, cuda_graphs=True),
+            CRITIC_SPEC if own else SPEC,
+            device=device,
+            dtype=torch.float64,
+        )
+        for device in (DEVICE, "cpu")
+    ]
+    replays = [filled_replay(agent) for agent in agents]
+    drawn = torch.Generator().manual_seed(0)
+
+    def update(times: int) -> None:
+        for _ in range(times):
+            rows = replays[1].draw(16, drawn)
+            noise = torch.randn(2, 16, 3, generator=drawn, dtype=torch.float64)
+            for agent, replay in zip(agents, replays, strict=True):
+                batch = replay.gather(rows.to(agent.device), agent._update.batch)
+                agent.update_on(batch, *noise.to(agent.device).unbind(0))
+
+    update(12)
+    kept = [agent.state_dict() for agent in agents]
+    for agent, replay in zip(agents, replays, strict=True):
+        feed(agent, replay, range(30, 50), seed=1)
+    update(6)
+    assert recorded(agents[0]) == 4
+    torch.testing.assert_close(*(parameters(agent) for agent in agents), rtol=1e-6, atol=1e-9)
+    for agent, state in zip(agents, kept, strict=True):
+        agent.load_state_dict(state)
+    update(3)
+    torch.testing.assert_close(*(parameters(agent) for agent in agents), rtol=1e-6, atol=1e-9)
+    agents[0].update(replays[0], 5)
+    assert parameters(agents[0]).isfinite().all() and agents[0].metrics()["nonfinite_skips"] == 0

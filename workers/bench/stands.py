@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from motrix_rl.algorithms.fastsac.agent import FastSACAgent
+from motrix_rl.algorithms.fastsac.graphs import WARM_UP
 from motrix_rl.algorithms.fastsac.policy import Policy
 from motrix_rl.envs.base import StepBuffers
 from motrix_rl.envs.mujoco.base import MujocoBatchEnv
@@ -170,7 +171,8 @@ class LearnerStand:
         for ring in share.rings.values():
             ring.prefault()
         Publisher(self._agent, share.mailboxes, 0).publish(0)
-        self._agent.update(self._replay, 2 * settings.policy_frequency)  # buffers, kernels, compilation
+        # Buffers, kernels, compilation, graphs.
+        self._agent.update(self._replay, (WARM_UP + 1) * settings.policy_frequency)
 
     def transitions(self) -> int:
         """Transitions in the replay that updates draw from."""

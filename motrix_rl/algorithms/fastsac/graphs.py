@@ -7,7 +7,9 @@ an update is four of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import gc
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 import torch
@@ -81,7 +83,20 @@ class CudaRecorder:
         graph = torch.cuda.CUDAGraph()
         # By thread: others of this process may allocate, or ask for events, meanwhile.
         capture = torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local")
-        with torch.cuda.device(self.device), capture:
+        with torch.cuda.device(self.device), _no_garbage_collection(), capture:
             piece()
         graph.replay()
         return graph.replay
+
+
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """What is collected may free device memory, or a graph, which no recording survives."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

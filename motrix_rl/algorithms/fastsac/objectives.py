@@ -142,10 +142,12 @@ class AutogradObjectives:
     def critic_objective(self, inputs: Inputs, noise: Tensor) -> CriticResult:
         """The critics' loss as a graph."""
         config, networks = self.config, self.networks
-        with torch.no_grad(), self._autocast():
-            action, log_prob = self._act(inputs.next_obs, noise)
+        with torch.no_grad():
+            with self._autocast():
+                action, log_prob = self._act(inputs.next_obs, noise)
+                target_logits = networks.target(inputs.next_critic_obs, action)
             target = losses.soft_target(
-                networks.target(inputs.next_critic_obs, action).to(self.dtype),
+                target_logits.to(self.dtype),
                 self.support,
                 inputs.reward,
                 inputs.discount,
