@@ -178,9 +178,9 @@ print(sum(loops.softmax.stats.cache_hits.values()), sum(loops.softmax.stats.cach
 """
 
 
-def compile_in_a_child(**environment: str) -> str:
+def compile_in_a_child(program: str = CHILD, **environment: str) -> str:
     told = subprocess.run(
-        [sys.executable, "-c", CHILD],
+        [sys.executable, "-c", program],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -194,6 +194,29 @@ def test_what_is_compiled_is_kept_for_the_next_process(tmp_path: Path) -> None:
     (directory,) = (tmp_path / "motrix-rl").iterdir()
     assert directory.name.startswith("loops-")
     assert compile_in_a_child(XDG_CACHE_HOME=str(tmp_path)) == "1 0"
+
+
+def test_what_is_not_kept_is_compiled_beside_what_is(tmp_path: Path) -> None:
+    """What is kept is loaded without the rest of Numba, which a compilation then needs."""
+    compile_in_a_child(XDG_CACHE_HOME=str(tmp_path))
+    mixed = """
+import numpy as np
+from motrix_rl.algorithms.fastsac import loops
+for kind in (np.float32, np.float64):
+    x = np.arange(6, dtype=kind).reshape(1, 2, 3)
+    e = np.exp(x - x.max(2, keepdims=True))
+    loops.softmax(x)
+    np.testing.assert_allclose(x, e / e.sum(2, keepdims=True), rtol=1e-6)
+print(sum(loops.softmax.stats.cache_hits.values()), sum(loops.softmax.stats.cache_misses.values()))
+"""
+    assert compile_in_a_child(mixed, XDG_CACHE_HOME=str(tmp_path)) == "1 1"
+    assert compile_in_a_child(mixed, XDG_CACHE_HOME=str(tmp_path)) == "2 0"
+
+
+def test_a_numba_that_cannot_load_it_alone_loads_it_by_its_own_way(tmp_path: Path) -> None:
+    without = f"from motrix_rl.algorithms.fastsac.loops import compiling\ncompiling.rtsys = None\n{CHILD}"
+    assert compile_in_a_child(XDG_CACHE_HOME=str(tmp_path)) == "0 1"
+    assert compile_in_a_child(without, XDG_CACHE_HOME=str(tmp_path)) == "1 0"
 
 
 @pytest.mark.parametrize("ending", ["nbi", "nbc"])

@@ -15,6 +15,7 @@ from typing import Any
 import numba
 import numba.core.config
 import numpy as np
+from numba.core.runtime import rtsys
 from numba.extending import overload
 
 log = logging.getLogger(__name__)
@@ -52,12 +53,21 @@ class _Kept:
     def load_overload(self, signature: Any, context: Any) -> Any:
         """What is kept for these types, or None."""
         try:
-            return self._cache.load_overload(signature, context)
+            try:
+                return self._load_alone(signature, context)
+            except (AttributeError, LookupError, NotImplementedError, TypeError):
+                return self._cache.load_overload(signature, context)
         except _CACHE_FAULTS as fault:
             log.warning("%s is compiled anew, what is kept of it cannot be read: %r", self._name, fault)
             with contextlib.suppress(OSError):
                 self._cache.flush()  # or it would be so at every start
             return None
+
+    def _load_alone(self, signature: Any, context: Any) -> Any:
+        """What is kept, without loading first all that Numba knows to compile: that takes five times as long."""
+        rtsys.initialize(context)
+        with self._cache._guard_against_spurious_io_errors():
+            return self._cache._load_overload(signature, context)
 
     def save_overload(self, signature: Any, result: Any) -> None:
         """Keeps it, if the disk allows."""
