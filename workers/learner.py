@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -30,7 +31,7 @@ from workers.wiring import LearnerWiring, WorkerContext
 
 log = logging.getLogger(__name__)
 
-#: Seconds of the boot's compilation from which on something was compiled, not only read from the disk.
+#: Seconds of the preparation from which on something was compiled, not only read from the disk.
 COMPILED_NOW_S = 1.0
 
 
@@ -58,31 +59,30 @@ def run(context: WorkerContext, wiring: LearnerWiring, board: WorkerBoard) -> No
         mailbox.prefault()
     for endpoint in learner.assembler.endpoints:
         learner.deliver_slots(endpoint)
-    if learner.agent.objectives.compiled:
-        compile_update(learner)
+    preparation = learner.agent.preparation
+    if preparation == "compiles":
+        board.set_phase(Phase.COMPILING)
+        seconds = prepare_update(learner)
+        if learner.ranks.rank == 0 and seconds >= COMPILED_NOW_S:
+            learner.report.note(
+                f"update compiled in {seconds:.0f} s; kept for the next start, if the disk allows"
+            )
     if not start_together(context, board):
         return
-    learner.run()
+    with ThreadPoolExecutor(1, "prepare") as beside:
+        if preparation == "loads":  # what is done in the time that the warm-up takes anyhow
+            learner.preparation = beside.submit(prepare_update, learner)
+        learner.run()
     learner.ranks.close()
 
 
-def compile_update(learner: Learner) -> None:
-    """Compiles the objectives as a part of the boot: it may take minutes, and an update has seconds.
-
-    No parameter, statistic or random number changes; gradients are overwritten.
-    """
-    learner.board.set_phase(Phase.COMPILING)
+def prepare_update(learner: Learner) -> float:
+    """Compiles the update, which may take minutes, or loads what is compiled; returns the seconds it took."""
     begin = time.monotonic()
-    batch, noise = blank_batch(learner.agent)
-    inputs = learner.agent.statistics.prepare(batch)
-    learner.agent.objectives.critic_gradients(inputs, noise)
-    learner.agent.objectives.actor_gradients(inputs, noise)
+    learner.agent.prepare(*blank_batch(learner.agent))
     seconds = time.monotonic() - begin
-    log.info("update compiled in %.1f s", seconds)
-    if learner.ranks.rank == 0 and seconds >= COMPILED_NOW_S:
-        learner.report.note(
-            f"update compiled in {seconds:.0f} s; kept for the next start, if the disk allows"
-        )
+    log.info("update prepared in %.1f s", seconds)
+    return seconds
 
 
 def build_learner(context: WorkerContext, wiring: LearnerWiring, board: WorkerBoard) -> Learner:

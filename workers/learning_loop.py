@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +40,8 @@ from workers.wiring import collector_name
 
 log = logging.getLogger(__name__)
 
+#: Seconds between heartbeats while the first update is waited for.
+PREPARATION_BEAT_S = 0.5
 #: What a step brought, beside its observation.
 OUTCOME = ("reward", "terminated", "truncated", "cut")
 
@@ -50,6 +53,7 @@ class Learner:
 
     Attributes:
         admitted: generations in the replay (absolute; ``gstep`` of the contract).
+        preparation: what another thread does for the first update, if anything.
     """
 
     def __init__(
@@ -105,6 +109,7 @@ class Learner:
         self.staging = DrainStaging("cpu") if staging is None else staging
         self.shared_weights = shared_weights
         self.admitted = assembler.next_generation
+        self.preparation: Future[float] | None = None
         self._another_machine_stops = False
         self._saved_at = self.admitted
         self._evaluated = self.admitted // eval_interval if eval_interval else 0
@@ -259,6 +264,7 @@ class Learner:
         self.admitted += 1
 
     def _update(self, count: int) -> None:
+        self._await_preparation()
         self.board.set_phase(Phase.UPDATING)
         if self.publisher.version < 0 and self.acting is None:
             self.publisher.publish()  # learning begins
@@ -268,6 +274,15 @@ class Learner:
             self._take_part(count)
         if self.skipped is not None:
             self.skipped.after_updates()
+
+    def _await_preparation(self) -> None:
+        """Returns when the first update may be done; what failed on the way fails here."""
+        while self.preparation is not None:
+            self.board.beat()
+            wait([self.preparation], timeout=PREPARATION_BEAT_S)
+            if self.preparation.done():
+                self.preparation.result()
+                self.preparation = None
 
     def _take_part(self, count: int) -> None:
         """Performs agreed updates without data: stop came before this rank's first. Rows without weight."""

@@ -242,6 +242,35 @@ def test_numbas_debugging_switch_is_not_for_these(tmp_path: Path) -> None:
     assert compile_in_a_child(NUMBA_DISABLE_JIT="1", XDG_CACHE_HOME=str(tmp_path)) == "0 1"
 
 
+PREPARE = """
+import sys, torch
+from tests.algorithms.helpers_algorithms import make_agent, random_batch, small_config
+agent = make_agent(small_config())
+before, loaded = agent.parameter_hash(), "numba" in sys.modules
+told = agent.preparation
+agent.prepare(random_batch(16), torch.zeros(16, 3))
+assert agent.parameter_hash() == before and agent.updates_done == 0
+print(told, "numba" in sys.modules and not loaded)
+"""
+
+
+def test_an_agent_says_whether_its_first_update_compiles_and_loads_nothing_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = {"XDG_CACHE_HOME": str(tmp_path)}
+    assert compile_in_a_child(PREPARE, **place) == "compiles True"
+    assert compile_in_a_child(PREPARE, **place) == "loads True"
+    (directory,) = (tmp_path / "motrix-rl").iterdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    agent = make_agent(small_config())
+    assert agent.preparation == "loads"
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "elsewhere"))
+    assert agent.preparation == "compiles"
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    (directory / "all-kept").unlink()
+    assert agent.preparation == "compiles"
+
+
 def double(x: Any) -> Any:
     return x + x
 

@@ -22,7 +22,7 @@ from motrix_rl.algorithms.fastsac.networks import ActionScaling, EnsembleCritic
 from motrix_rl.algorithms.fastsac.objectives import Networks
 from motrix_rl.algorithms.fastsac.policy import make_actor
 from motrix_rl.algorithms.fastsac.statistics import AgentStatistics
-from motrix_rl.algorithms.fastsac.update import Given, Groups, Update
+from motrix_rl.algorithms.fastsac.update import Given, Groups, Preparation, Update
 from motrix_rl.normalization.running import RewardScaler, RunningMeanStd
 
 if TYPE_CHECKING:
@@ -144,6 +144,18 @@ class FastSACAgent:
     def objectives(self) -> HostObjectives | AutogradObjectives:
         """What writes the gradients."""
         return self._update.objectives
+
+    @property
+    def preparation(self) -> Preparation:
+        """What the first update has to do that others have not; `prepare` does it before."""
+        return self._update.preparation
+
+    def prepare(self, batch: Batch, noise: Tensor) -> None:
+        """Does what the first update would have to, on a batch and noise `[B, A]` of an update's sizes.
+
+        Only gradients change. May run in another thread than all else, `update` excepted.
+        """
+        self._update.prepare(Given(batch, noise, noise))
 
     # ------------------------------------------------------------------ statistics
 

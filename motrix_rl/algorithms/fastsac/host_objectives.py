@@ -25,12 +25,7 @@ class HostObjectives:
     Args:
         config: Settings of the agent.
         networks: What is trained; gradients are views of the groups' flat buffers.
-
-    Attributes:
-        compiled: Whether something is compiled at the first call, as in `AutogradObjectives`.
     """
-
-    compiled = True
 
     def __init__(self, config: FastSACConfig, networks: Networks) -> None:
         self.config, self.networks = config, networks

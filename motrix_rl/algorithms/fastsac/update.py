@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import functools
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from motrix_rl.algorithms.fastsac import losses
+from motrix_rl.algorithms.fastsac import kept_loops, losses
 from motrix_rl.algorithms.fastsac.graphs import CudaRecorder, Pieces, Recorder, Replayed
 from motrix_rl.algorithms.fastsac.objectives import AutogradObjectives
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from motrix_rl.algorithms.fastsac.statistics import AgentStatistics
     from motrix_rl.replay.batch import Batch
 
+#: Nothing, loading what takes a moment, or compiling for seconds to minutes.
+Preparation = Literal["nothing", "loads", "compiles"]
 # One update in so many is looked at for `metrics`: the scalars of all would cost a tenth of an update.
 REPORT_EVERY = 8
 CRITIC_METRICS = ("critic_loss", "alpha_loss", "entropy", "q_mean", "v_edge_mass", "critic_grad_norm")
@@ -74,12 +77,7 @@ class Update:
         statistics: Normalise what is given.
         target_entropy: Of the temperature.
         reducer: Collectives of the ranks; None: there is one.
-
-    Attributes:
-        objectives: Write the gradients; on a CPU by hand, unless what they lack is asked for.
     """
-
-    objectives: HostObjectives | AutogradObjectives
 
     def __init__(
         self,
@@ -93,13 +91,7 @@ class Update:
         self.config, self.networks, self.groups, self.statistics = config, networks, groups, statistics
         self.target_entropy, self.reducer = target_entropy, reducer
         device = groups.target.device
-        if device.type == "cpu" and not (config.amp or config.compile):
-            # Here, because it loads Numba, which nobody else needs.
-            from motrix_rl.algorithms.fastsac.host_objectives import HostObjectives
-
-            self.objectives = HostObjectives(config, networks)
-        else:
-            self.objectives = AutogradObjectives(config, networks, groups.actor, groups.critic)
+        self._by_hand = device.type == "cpu" and not (config.amp or config.compile)
         self._critic_flat = groups.critic.param[:-1]
         self._critic_sums = torch.zeros(len(CRITIC_METRICS) + 1, dtype=torch.float64, device=device)
         self._actor_sums = torch.zeros(len(ACTOR_METRICS) + 1, dtype=torch.float64, device=device)
@@ -116,6 +108,33 @@ class Update:
         """Has the pieces of an update recorded and replayed from now on; before the first update."""
         self._replays = True
         self._pieces = Pieces(*(Replayed(piece, recorder) for piece in self._pieces))
+
+    @functools.cached_property
+    def objectives(self) -> HostObjectives | AutogradObjectives:
+        """Write the gradients; on a CPU by hand, unless what these lack is asked for. Made at the first use."""
+        if not self._by_hand:
+            return AutogradObjectives(self.config, self.networks, self.groups.actor, self.groups.critic)
+        # Here, because it loads Numba, which nobody else needs, and which takes its time.
+        from motrix_rl.algorithms.fastsac.host_objectives import HostObjectives
+
+        return HostObjectives(self.config, self.networks)
+
+    @property
+    def preparation(self) -> Preparation:
+        """What the first update has to do that others have not."""
+        if self._by_hand:
+            return "loads" if kept_loops.are_all_kept() else "compiles"
+        objectives = self.objectives
+        compiled = isinstance(objectives, AutogradObjectives) and objectives.compiled
+        return "compiles" if compiled else "nothing"
+
+    def prepare(self, given: Given) -> None:
+        """Does that: no parameter, statistic or random number changes; gradients are overwritten."""
+        inputs = self.statistics.prepare(given.batch)
+        self.objectives.critic_gradients(inputs, given.critic_noise)
+        self.objectives.actor_gradients(inputs, given.actor_noise)
+        if self._by_hand:
+            kept_loops.note_that_all_are_kept()
 
     @property
     def batch(self) -> Batch | None:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import math
-import os
 import pickle
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numba
 import numba.core.config
 import numpy as np
-from numba.core.runtime import rtsys
+from numba.core.runtime.nrt import rtsys
 from numba.extending import overload
+
+from motrix_rl.algorithms.fastsac.kept_loops import cache_directory
 
 log = logging.getLogger(__name__)
 
@@ -24,19 +23,6 @@ log = logging.getLogger(__name__)
 _CACHE_FAULTS = (OSError, EOFError, pickle.UnpicklingError, ValueError, RuntimeError)
 
 Array = np.ndarray[Any, Any]
-
-
-def cache_directory() -> Path:
-    """Where compiled loops are kept: a directory for each version of the text of this folder.
-
-    In one for all versions, Numba would for a moment take what an earlier one has left for what another process
-    has just compiled.
-    """
-    text = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        text.update(path.read_bytes())
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
-    return caches / "motrix-rl" / f"loops-{text.hexdigest()[:16]}"
 
 
 _settings: Any = numba.core.config
