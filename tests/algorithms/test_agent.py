@@ -79,7 +79,7 @@ def test_obs_and_next_obs_are_normalised_alike() -> None:
     agent.sync_statistics()
     batch = random_batch(8)
     batch.observations[1] = batch.observations[0]
-    inputs = agent.statistics.prepare(batch)
+    inputs = agent.statistics.inputs(batch)
     assert torch.equal(inputs.obs, inputs.next_obs)
     assert not torch.allclose(inputs.obs, batch.obs)
 
@@ -89,9 +89,9 @@ def test_rewards_are_scaled_when_sampled() -> None:
     replay = filled_replay(agent)
     scale = agent.statistics.reward.scale.clone()  # type: ignore[union-attr]
     batch = replay.sample(16, agent.generator)
-    torch.testing.assert_close(agent.statistics.prepare(batch).reward, batch.reward * scale)
+    torch.testing.assert_close(agent.statistics.inputs(batch).reward, batch.reward * scale)
     agent.statistics.reward.scale.mul_(2)  # type: ignore[union-attr]
-    torch.testing.assert_close(agent.statistics.prepare(batch).reward, batch.reward * scale * 2)
+    torch.testing.assert_close(agent.statistics.inputs(batch).reward, batch.reward * scale * 2)
 
 
 @pytest.mark.covers("A3")
@@ -101,7 +101,7 @@ def test_terminated_windows_do_not_see_the_next_observation() -> None:
         batch = random_batch(16)
         batch.bootstrap.zero_()
         batch.observations[1] = value
-        inputs = agent.statistics.prepare(batch)
+        inputs = agent.statistics.inputs(batch)
         agent.objectives.critic_gradients(inputs, torch.zeros(16, 3))
     # To rounding: the same mass is summed from other parts.
     a, b = (agent.critic_group.grad[:-1] for agent in agents)
@@ -114,7 +114,7 @@ def test_rows_without_weight_teach_the_critics_nothing() -> None:
         batch = random_batch(16)
         batch.weight[:4] = 0.0
         batch.reward[:4] = value
-        agent.objectives.critic_gradients(agent.statistics.prepare(batch), torch.zeros(16, 3))
+        agent.objectives.critic_gradients(agent.statistics.inputs(batch), torch.zeros(16, 3))
     assert torch.equal(agents[0].critic_group.grad[:-1], agents[1].critic_group.grad[:-1])
 
 
@@ -293,6 +293,6 @@ def test_options_off() -> None:
     agent.update(filled_replay(agent), 6)
     assert agent.metrics()["alpha"] == pytest.approx(config.alpha_init, rel=1e-6)
     batch = random_batch(4)
-    inputs = agent.statistics.prepare(batch)
+    inputs = agent.statistics.inputs(batch)
     assert torch.equal(inputs.obs, batch.obs) and torch.equal(inputs.reward, batch.reward)
     agent.sync_statistics()

@@ -44,7 +44,7 @@ def test_written_out_gradients_equal_autograd(
     agent = make_agent(config, spec, dtype=torch.float64)
     scramble(agent)
     host, autograd = both(agent)
-    inputs = agent.statistics.prepare(random_batch(16, spec))
+    inputs = agent.statistics.inputs(random_batch(16, spec))
     noise = torch.randn(16, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
 
     grads = []
@@ -70,7 +70,7 @@ def test_written_out_gradients_equal_autograd(
 def test_reports_do_not_change_gradients() -> None:
     agent = make_agent(small_config())
     host, _ = both(agent)
-    inputs, noise = agent.statistics.prepare(random_batch(16)), torch.randn(16, 3)
+    inputs, noise = agent.statistics.inputs(random_batch(16)), torch.randn(16, 3)
     host.critic_gradients(inputs, noise, report=True)
     before = agent.critic_group.grad.clone()
     assert host.critic_gradients(inputs, noise, report=False).loss is None

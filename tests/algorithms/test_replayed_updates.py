@@ -9,7 +9,6 @@ import torch
 
 from motrix_rl.algorithms.fastsac.agent import FastSACAgent
 from motrix_rl.algorithms.fastsac.graphs import WARM_UP
-from motrix_rl.algorithms.fastsac.objectives import AutogradObjectives, Networks
 from motrix_rl.envs.spec import EnvSpec
 from tests.algorithms.helpers_algorithms import (
     CRITIC_SPEC,
@@ -29,10 +28,7 @@ def agent_of(spec: EnvSpec = SPEC, *, replayed: bool, **changes: Any) -> tuple[F
     """An agent with the objectives of a GPU."""
     reducer = changes.pop("reducer", None)
     agent, tape = make_agent(small_config(**changes), spec, reducer=reducer), Tape()
-    networks = Networks(agent.actor, agent.critic, agent.target, agent.scaling, agent.log_alpha)
-    agent._update.objectives = AutogradObjectives(
-        agent.config, networks, agent.actor_group, agent.critic_group
-    )
+    agent._update._by_hand = False
     if replayed:
         agent._update.replay(tape)
     return agent, tape

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from motrix_rl.replay.buffer import ReplayBuffer
+from tests.gpu.marks import NEEDS_GPU
 from tests.gpu.procs_gpu import read_weights
 from tests.transport.conftest import spawn, stop
 from tests.workers.rows_workers import SPEC, random_row, write
@@ -18,10 +19,7 @@ from workers.staging import DrainStaging
 
 __all__ = ["spawn", "stop"]
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
-]
+pytestmark = NEEDS_GPU
 
 
 @pytest.mark.covers("R7")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.gpu.marks import NEEDS_GPU
 from tests.transport import ring_bodies
 from tests.transport.conftest import spawn, stop, tokens
 from transport import DeviceStorage, sweep_torch_shm
@@ -16,16 +16,7 @@ from transport import DeviceStorage, sweep_torch_shm
 __all__ = ["spawn", "stop"]
 
 
-def _no_gpu() -> str | None:
-    if importlib.util.find_spec("torch") is None:
-        return "torch is not installed"
-    import torch
-
-    return None if torch.cuda.is_available() else "no CUDA device here"
-
-
-_REASON = _no_gpu()
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_REASON is not None, reason=_REASON or "")]
+pytestmark = NEEDS_GPU
 
 
 @pytest.fixture

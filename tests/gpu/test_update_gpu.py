@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import importlib.util
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+import torch
 
-if TYPE_CHECKING:
-    from motrix_rl.algorithms.fastsac.agent import FastSACAgent
+from motrix_rl.algorithms.fastsac.agent import FastSACAgent
+from tests.algorithms.helpers_algorithms import (
+    CRITIC_SPEC,
+    SPEC,
+    feed,
+    filled_replay,
+    make_agent,
+    random_batch,
+    small_config,
+)
+from tests.gpu.marks import NEEDS_GPU
 
-
-def _no_gpu() -> str | None:
-    if importlib.util.find_spec("torch") is None:
-        return "torch is not installed"
-    import torch
-
-    return None if torch.cuda.is_available() else "no CUDA device here"
-
-
-_REASON = _no_gpu()
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_REASON is not None, reason=_REASON or "")]
+pytestmark = NEEDS_GPU
 DEVICE = "cuda:0"
 
 
 def update(agent: FastSACAgent, number: int, *, spoilt: bool = False) -> None:
     """Update `number` on data that are the same on every device."""
-    import torch
-
-    from tests.algorithms.helpers_algorithms import random_batch
-
     batch = random_batch(16, seed=number)
     for name, tensor in vars(batch).items():
         setattr(batch, name, None if tensor is None else tensor.to(agent.device))
@@ -42,10 +37,6 @@ def update(agent: FastSACAgent, number: int, *, spoilt: bool = False) -> None:
 
 
 def trained(updates: int, *, device: str = DEVICE, double: bool = False, **changes: Any) -> FastSACAgent:
-    import torch
-
-    from tests.algorithms.helpers_algorithms import make_agent, small_config
-
     dtype = torch.float64 if double else torch.float32
     agent = make_agent(small_config(policy_frequency=2, **changes), device=device, dtype=dtype)
     for number in range(updates):
@@ -59,16 +50,12 @@ def recorded(agent: FastSACAgent) -> int:
 
 
 def parameters(agent: FastSACAgent) -> Any:
-    import torch
-
     return torch.cat([agent.critic_group.param, agent.target_flat, agent.actor_group.param]).cpu()
 
 
 @pytest.mark.covers("D1")
 @pytest.mark.parametrize("graphs", [False, True], ids=["python", "graphs"])
 def test_a_gpu_trains_what_a_cpu_trains(graphs: bool) -> None:
-    import torch
-
     here = trained(12, double=True, cuda_graphs=graphs)
     there = trained(12, double=True, device="cpu")
     assert recorded(here) == (4 if graphs else 0)
@@ -83,8 +70,6 @@ def test_a_gpu_trains_what_a_cpu_trains(graphs: bool) -> None:
     ids=["compiled", "bf16", "fp16"],
 )
 def test_graphs_train_what_python_trains(changes: dict[str, Any]) -> None:
-    import torch
-
     plain, replayed = trained(40, **changes), trained(40, cuda_graphs=True, **changes)
     assert parameters(plain).isfinite().all() and recorded(plain) == 0 and recorded(replayed) == 4
     expected = "compiles" if changes.get("compile") else "nothing"
@@ -97,8 +82,6 @@ def test_graphs_train_what_python_trains(changes: dict[str, Any]) -> None:
 
 @pytest.mark.covers("D9")
 def test_a_replayed_update_skips_what_is_no_number() -> None:
-    import torch
-
     agent = trained(12, cuda_graphs=True)
     before = agent.critic_group.param.clone()
     update(agent, 12, spoilt=True)
@@ -112,17 +95,6 @@ def test_a_replayed_update_skips_what_is_no_number() -> None:
 @pytest.mark.parametrize("own", [False, True], ids=["shared obs", "own critic obs"])
 def test_graphs_sample_follow_statistics_and_load(own: bool) -> None:
     """What `update` does around the pieces: against a CPU, on what a CPU has drawn."""
-    import torch
-
-    from tests.algorithms.helpers_algorithms import (
-        CRITIC_SPEC,
-        SPEC,
-        feed,
-        filled_replay,
-        make_agent,
-        small_config,
-    )
-
     agents = [
         make_agent(
             small_config(n_step=3, cuda_graphs=True),

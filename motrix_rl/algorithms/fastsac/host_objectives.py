@@ -62,9 +62,8 @@ class HostObjectives:
         actor, features = self.networks.actor, critic_obs.shape[1]
         self._actor.input.copy_(obs)
         critic.input[:, :features].copy_(critic_obs)
-        head = self._actor.forward() if gradient else self._actor.infer()
         loops.sample_action(
-            head[0].numpy(),
+            self._actor.forward(gradient=gradient)[0].numpy(),
             noise.numpy(),
             self._scale,
             self._bias,
@@ -83,7 +82,7 @@ class HostObjectives:
         self._allocate(noise.shape[0])
         self._act(inputs.next_obs, noise, self._target, inputs.next_critic_obs, gradient=False)
         loops.soft_target(
-            self._target.infer().numpy(),
+            self._target.forward(gradient=False).numpy(),
             self._support,
             inputs.reward.numpy(),
             inputs.discount.numpy(),

@@ -19,7 +19,7 @@ from motrix_rl.algorithms.fastsac.networks import NORM_EPS, StackedMLP
 class StackedKernel:
     """One network's activations for a batch of fixed size, and its two passes over them.
 
-    Everything returned is a view of this object's buffers and holds until the next `forward` or `infer`.
+    Everything returned is a view of this object's buffers and holds until the next `forward`.
 
     Args:
         mlp: Parameters; with `backward(parameters=True)` their `.grad` must exist and is overwritten.
@@ -63,23 +63,18 @@ class StackedKernel:
             )
         ]  # fmt: skip
 
-    def forward(self) -> Tensor:
-        """Outputs `[Q, B, out]` for `self.input` `[B, in]`."""
+    def forward(self, *, gradient: bool = True) -> Tensor:
+        """Outputs `[Q, B, out]` for `self.input` `[B, in]`; without `gradient`, `backward` may not follow."""
         h = self._below[0]
         for layer, linear in enumerate(self._linear):
             torch.baddbmm(self._biases[layer], h, self._weights[layer], out=linear)
-            loops.norm_silu(*self._forward_rows[layer], NORM_EPS)
-            h = self._active[layer]
-        return torch.baddbmm(self._biases[-1], h, self._weights[-1], out=self.output)
-
-    def infer(self) -> Tensor:
-        """What `forward` returns, by half the memory: `backward` may not follow."""
-        h = self._below[0]
-        for layer, linear in enumerate(self._linear):
-            torch.baddbmm(self._biases[layer], h, self._weights[layer], out=linear)
-            x, gain, offset, *_ = self._forward_rows[layer]
-            loops.norm_silu_only(x, gain, offset, NORM_EPS)
-            h = linear
+            x, gain, offset, *kept = self._forward_rows[layer]
+            if gradient:
+                loops.norm_silu(x, gain, offset, *kept, NORM_EPS)
+                h = self._active[layer]
+            else:
+                loops.norm_silu_only(x, gain, offset, NORM_EPS)
+                h = linear
         return torch.baddbmm(self._biases[-1], h, self._weights[-1], out=self.output)
 
     def backward(self, upstream: Tensor, *, parameters: bool, input_from: int | None = None) -> Tensor | None:

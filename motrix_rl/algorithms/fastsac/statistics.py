@@ -64,7 +64,7 @@ class AgentStatistics:
             self.reward.accumulate(raw, (terminal != 0) | (timeout != 0), broken)
 
     @torch.no_grad()
-    def prepare(self, batch: Batch) -> Inputs:
+    def inputs(self, batch: Batch) -> Inputs:
         """A batch as the networks see it: both observations normalised alike, rewards scaled."""
         dtype = self.dtype
         obs, next_obs = _normalize(batch.observations, self.obs, dtype)

@@ -130,7 +130,7 @@ class Update:
 
     def prepare(self, given: Given) -> None:
         """Does that: no parameter, statistic or random number changes; gradients are overwritten."""
-        inputs = self.statistics.prepare(given.batch)
+        inputs = self.statistics.inputs(given.batch)
         self.objectives.critic_gradients(inputs, given.critic_noise)
         self.objectives.actor_gradients(inputs, given.actor_noise)
         if self._by_hand:
@@ -177,7 +177,7 @@ class Update:
     def _critic_gradients(self) -> None:
         """Of critics and temperature, in one buffer."""
         assert self._given is not None
-        self._inputs = self.statistics.prepare(self._given.batch)
+        self._inputs = self.statistics.inputs(self._given.batch)
         self._critic_result = self.objectives.critic_gradients(
             self._inputs, self._given.critic_noise, report=self._reports()
         )

@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
-from motrix_rl.algorithms.fastsac.loops.compiling import Array, exp, loop
+from motrix_rl.algorithms.fastsac.loops.compiling import Array, exp, inlined, loop
+
+
+@inlined
+def _mean_and_rstd(x: Array, eps: float) -> Any:
+    real = x.dtype.type
+    share = real(1) / real(x.size)
+    mean = real(0)
+    for i in range(x.size):
+        mean += x[i]
+    mean *= share
+    variance = real(0)
+    for i in range(x.size):
+        variance += (x[i] - mean) * (x[i] - mean)
+    return mean, real(1) / math.sqrt(variance * share + real(eps))
 
 
 @loop
@@ -24,19 +39,12 @@ def norm_silu(
     """
     real = x.dtype.type
     count, batch, width = x.shape
-    one, share = real(1), real(1) / real(width)
+    one = real(1)
     for q in range(count):
         g, o = gain[q, 0], offset[q, 0]
         for b in range(batch):
             row, s, y = x[q, b], slope[q, b], active[q, b]
-            mean = real(0)
-            for i in range(width):
-                mean += row[i]
-            mean *= share
-            variance = real(0)
-            for i in range(width):
-                variance += (row[i] - mean) * (row[i] - mean)
-            r = one / math.sqrt(variance * share + real(eps))
+            mean, r = _mean_and_rstd(row, eps)
             rstd[q, b] = r
             # Short loops over a row in the first cache: each vectorises, which one with all of it does not.
             for i in range(width):
@@ -63,19 +71,12 @@ def norm_silu_only(x: Array, gain: Array, offset: Array, eps: float) -> None:
     """
     real = x.dtype.type
     count, batch, width = x.shape
-    one, share = real(1), real(1) / real(width)
+    one = real(1)
     for q in range(count):
         g, o = gain[q, 0], offset[q, 0]
         for b in range(batch):
             row = x[q, b]
-            mean = real(0)
-            for i in range(width):
-                mean += row[i]
-            mean *= share
-            variance = real(0)
-            for i in range(width):
-                variance += (row[i] - mean) * (row[i] - mean)
-            r = one / math.sqrt(variance * share + real(eps))
+            mean, r = _mean_and_rstd(row, eps)
             for i in range(width):
                 row[i] = (row[i] - mean) * r * g[i] + o[i]
             for i in range(width):
